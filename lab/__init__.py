@@ -1,3 +1,1 @@
-"""What stands around rmqha and is not shipped: demos, clusters to look at, benches, and the harness
-that they and the tests are made with.
-"""
+"""What stands around rmqha and is not shipped: demos, clusters, benches, and their harness."""

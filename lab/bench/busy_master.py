@@ -56,11 +56,10 @@ class Connection:
         self._socket.close()
 
     def ask(self, requests: Sequence[bytes], window: int, step: int = 1) -> None:
-        """Send requests, some at a time, and wait for the answers.
+        """Send requests, some at a time, and wait for the answers, all of which have to be good.
 
         @param window: How many are on their way.
         @param step: How many of them are answered together, by one.
-        @raise AssertionError: If one is not answered well.
         """
         self._socket.sendall(b"".join(requests[:window]))
         at, left = window, len(requests) // step

@@ -49,10 +49,8 @@ answering costs it time."""
 
 
 def copy(source: Path, target: Path, total: int) -> float:
-    """Copy the front of a log by the shortest way.
+    """Copy the front of a log by the shortest way, into a folder that is made, and deleted again.
 
-    @param source: The folder of its files.
-    @param target: A folder to be made, and deleted again.
     @return: Seconds from the first byte to the last.
     """
     target.mkdir(parents=True)
@@ -104,8 +102,6 @@ def follow(reached: Callable[[], tuple[int, int]], end: int, tell: Callable[[], 
     """Watch a slave that started empty, from the first look that shows bytes.
 
     @param reached: How far its log, and its queues and index are, in bytes.
-    @param end: Where the master's log ends.
-    @param tell: What to say when it takes too long.
     @return: MB a second until its log, and until queues and index were there.
     """
     deadline = time.monotonic() + LIMIT
@@ -219,10 +215,7 @@ Load = Callable[[Turn], Seen]
 
 
 def _alone(kind: str, *, disk: bool) -> Callable[[Field], AbstractContextManager[dict[str, Load]]]:
-    """A master of ours alone.
-
-    @param kind: What is measured of a slave; what a raw copy can be held against, is.
-    """
+    """A master of ours alone; what is measured of a slave is held against a raw copy, if any is."""
 
     @contextmanager
     def started(field: Field) -> Iterator[dict[str, Load]]:

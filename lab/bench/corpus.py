@@ -32,10 +32,8 @@ def message(topic: str, queue_id: int, body: bytes, key: str) -> Message:
 def write_log(
     folder: Path, total: int, *, file_size: int, bodies: tuple[int, ...], queues: int = 8
 ) -> int:
-    """Fill a commit log folder with records.
+    """Fill a commit log folder with records of some body sizes, used in turn.
 
-    @param total: Bytes to write, at most.
-    @param bodies: Body sizes, used in turn.
     @return: The log's end.
     """
     folder.mkdir(parents=True)

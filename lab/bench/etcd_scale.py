@@ -54,22 +54,14 @@ def posted(path: str, body: Answer) -> bytes:
 
 @define(eq=False)
 class Seen:
-    """What came of all requests.
-
-    @ivar latencies: Of those that were answered, in milliseconds.
-    @ivar failures: Answers that are none, and requests that were not sent, as the one before was
-        not answered.
-    """
+    """What came of all requests: milliseconds of those that were answered, and failures."""
 
     latencies: list[float] = field(factory=list)
     failures: Counter[str] = field(factory=Counter)
 
 
 class Asking(Protocol):
-    """One member's requests, one after the other.
-
-    @ivar requests: What is asked, and each how many seconds.
-    """
+    """One member's requests, one after the other, each as often as is said."""
 
     transport: Any
     REASON = re.compile(rb'"message":"([^"]*)"')
@@ -144,10 +136,7 @@ class Watching(Protocol):
 
 
 def member(one: Etcd, number: int, name: str) -> tuple[dict[bytes, float], bytes]:
-    """Register a member.
-
-    @return: What it asks, and its watch.
-    """
+    """Register a member, and say what it asks, and its watch."""
     prefix = f"/rmqha/scale/{name}/"
     lease = one.ask("lease/grant", TTL=str(TTL))["ID"]
     value = {"token": "0" * 32, "address": f"10.0.0.{number}:10911"}
@@ -173,10 +162,7 @@ def waited(pid: int) -> float:
 
 
 def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, float]:
-    """Run them for a while.
-
-    @return: What there is to say, by name.
-    """
+    """Run them for a while, and say what there is to say, by name."""
     seen = Seen()
     kept: list[Protocol] = []
     for each in range(sets):

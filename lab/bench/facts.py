@@ -32,11 +32,9 @@ def _touch(size: int) -> None:
 
 
 def warm_memory(size: int) -> int:
-    """Touch and free memory, so that no measurement pays for a hypervisor that gives a
-    virtual machine its pages at their first use.
-
-    @param size: Bytes wanted; less is done where less is free.
-    @return: Bytes touched.
+    """Touch and free memory, so that no measurement pays for a hypervisor that gives a virtual
+    machine
+    its pages at their first use; less of it where less is free.
     """
     size = max(0, min(size, available() - LEFT_ALONE))
     if size:
@@ -47,10 +45,7 @@ def warm_memory(size: int) -> int:
 
 
 def work_folder(needed: int) -> Path:
-    """A fresh folder in memory (tmpfs) if there is room, else where temporary files go.
-
-    @param needed: Bytes that will be in it at one time.
-    """
+    """A fresh folder in memory (tmpfs) if there is room, else where temporary files go."""
     memory = Path("/dev/shm")
     base: Path | None = None
     if memory.is_dir():
@@ -71,11 +66,7 @@ def file_system(path: Path) -> str:
 
 
 def disk_folder(needed: int) -> Path | None:
-    """A fresh folder on a disk, for what costs nothing in memory.
-
-    @param needed: Bytes that will be in it at one time.
-    @return: C{None} if neither temporary files nor this checkout are on a disk with enough room.
-    """
+    """A fresh folder on a disk with enough room, for what costs nothing in memory, if any."""
     for base in (Path(tempfile.gettempdir()), Path("/var/tmp"), Path(__file__).parent):
         if not base.is_dir() or file_system(base) in MEMORY_ONLY:
             continue

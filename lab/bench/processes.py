@@ -23,10 +23,7 @@ _UTIME, _STIME = 11, 12
 
 
 def ticks(stat: str) -> int:
-    """Processor time in the text of a C{/proc/PID/stat}.
-
-    @param stat: The process's name in it is in parentheses, and may have blanks and parentheses.
-    """
+    """Processor time in the text of C{/proc/PID/stat}; names may have blanks and parentheses."""
     fields = stat.rpartition(")")[2].split()
     return int(fields[_UTIME]) + int(fields[_STIME])
 
@@ -39,10 +36,7 @@ def processor_seconds(pid: int) -> float:
 
 @frozen
 class Span:
-    """A span of time in which processes are watched; it begins when this is made.
-
-    @ivar pids: The processes by what they do.
-    """
+    """A span of time in which processes are watched; it begins when this is made."""
 
     pids: Mapping[str, int]
     _before: Mapping[str, float] = field(init=False)
@@ -58,11 +52,7 @@ class Span:
 
 @define
 class Sampler:
-    """Watches processes from one news of another process to the next: from C{"span": "begin"} to
-    C{"span": "end"}.
-
-    @ivar pids: The processes by what they do.
-    """
+    """Watches processes from news C{"span": "begin"} of another one to C{"span": "end"}."""
 
     pids: Mapping[str, int]
     _span: Span | None = field(init=False, default=None)
@@ -80,10 +70,7 @@ class Sampler:
             self._error = error
 
     def result(self) -> Mapping[str, float]:
-        """Seconds of processor time that each has used.
-
-        @raise AssertionError: If a process ended, or one of the news did not come.
-        """
+        """Seconds of processor time that each has used; all have to be there, and both news."""
         if self._used is None:
             raise AssertionError(f"the span did not begin or end: {self._error}") from self._error
         return self._used
@@ -91,10 +78,7 @@ class Sampler:
 
 @contextmanager
 def all_descriptors() -> Iterator[int]:
-    """As many descriptors as we may have, for us and those we start.
-
-    @return: How many those are.
-    """
+    """As many descriptors as we may have, for us and those we start; and how many those are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

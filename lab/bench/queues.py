@@ -41,10 +41,7 @@ KEYS: dict[str, Any] = {
 
 
 class TurnNode(Node):
-    """A master whose reactor turns are measured (L{lab.bench.turn_child}).
-
-    @ivar results: Where it says at its end how long its turns were.
-    """
+    """A master whose reactor turns are measured (L{lab.bench.turn_child}), and told in a file."""
 
     def launch(self) -> None:
         self.results = self.folder / "turns.json"

@@ -1,6 +1,4 @@
-"""What a measurement says: lines of one page, which keeps what was written below them by hand, and
-a line of each commit that was measured.
-"""
+"""What a measurement says: lines of a page, with prose below them, and a line of each commit."""
 
 from __future__ import annotations
 
@@ -19,15 +17,7 @@ RUNS = "\n## Runs\n\n"
 
 @frozen(kw_only=True)
 class Line:
-    """One figure beside its alternative.
-
-    @ivar what: What was measured.
-    @ivar ours: Median and range.
-    @ivar beside: The alternative's, measured in turn with ours.
-    @ivar ratio: Ours to the alternative's.
-    @ivar goal: What it should be.
-    @ivar met: Whether it is; C{None} where there is no goal.
-    """
+    """One figure beside its alternative, medians and ranges; without a goal it is not C{met}."""
 
     what: str
     ours: str
@@ -67,13 +57,7 @@ def missed(lines: Sequence[Line]) -> str:
 
 
 def page(command: str, facts: Sequence[str], lines: Sequence[Line], old: str, commit: str) -> str:
-    """A whole page of results.
-
-    @param command: What C{make} was told.
-    @param facts: Lines about the machine and the run.
-    @param old: The page as it was.
-    @param commit: What was measured.
-    """
+    """A whole page of results, with the prose and the runs of the page as it was."""
     old, _, runs = old.partition(RUNS)
     _, found, prose = old.partition("\n## ")
     before = [run for run in runs.splitlines() if run and not run.startswith(f"- {commit}:")]

@@ -53,10 +53,8 @@ ROLES = ("master", "slave", "producer")
 
 @frozen(kw_only=True)
 class Sends:
-    """What the producers saw.
+    """What the producers saw, from the first send's begin to the last one's end.
 
-    @ivar seconds: From the first send's begin to the last one's end.
-    @ivar micros: Of every send.
     @ivar each: Messages of one send.
     @ivar statuses: How many sends were answered how.
     @ivar used: Seconds of processor time of each process, by L{ROLES}.
@@ -69,10 +67,7 @@ class Sends:
     used: Mapping[str, float] = field(factory=dict)
 
     def seen(self, name: str) -> Seen:
-        """Sends a second, microseconds of a send, and of processor time a message.
-
-        @param name: What was sent.
-        """
+        """Sends a second, microseconds of a send, and of processor time a message."""
         messages = len(self.micros) * self.each
         return {
             f"{name}, rate": len(self.micros) / self.seconds,
@@ -93,7 +88,6 @@ def figures(
 ) -> list[Figure]:
     """Lines about what L{Sends.seen} gives.
 
-    @param what: In words.
     @param told: What has a line.
     @param goals: Least C{rate} and most of all others, in parts of the alternative's.
     """
@@ -116,11 +110,9 @@ def figures(
 
 @frozen(kw_only=True)
 class Target:
-    """Where stock producers send to.
+    """Where stock producers send to; their process has the name server in it too.
 
-    @ivar tool: The producers' process; the name server is in it too.
     @ivar topic: The topic, or what the names of several begin with.
-    @ivar master: The broker that is sent to; C{slave} the one that follows it.
     @ivar now: The clock of the warm-up, in seconds.
     """
 
@@ -131,12 +123,9 @@ class Target:
     now: Callable[[], float] = time.monotonic
 
     def make(self, address: str, queues: int, topics: int = 0) -> None:
-        """Make the topic, or several, on the master, and wait until the name server tells of all.
-
-        A producer that asks earlier takes the template's four queues, and keeps them for L{POLL}.
-
-        @param address: The master's client address.
-        @param topics: As in L{send}.
+        """Make the topic, or several, on the master, and wait until the name server tells of all: a
+        producer
+        that asks earlier takes the template's four queues, and keeps them for L{POLL}.
         """
         names = [f"{self.topic}{number}" for number in range(topics)] or [self.topic]
         for name in names:
@@ -147,9 +136,7 @@ class Target:
             )
 
     def until_answered(self) -> None:
-        """Wait until sends keep the whole promise; a stock slave is silent for its first five
-        seconds.
-        """
+        """Wait until sends keep the whole promise; a stock slave is silent at first."""
         until(
             lambda: set(self._send(4, 4).statuses) == {"SEND_OK"},
             "sends are answered",
@@ -173,9 +160,7 @@ class Target:
         return found
 
     def warm_up(self, most: int = WARM_MESSAGES, topics: int = 0) -> None:
-        """Send until the JVMs of all sides have compiled what they need: so many messages, or
-        L{WARM_SECONDS}.
-        """
+        """Send so many messages, or for L{WARM_SECONDS}, until the JVMs have compiled."""
         end = self.now() + WARM_SECONDS
         left = most
         while left > 0 and self.now() < end:

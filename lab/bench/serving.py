@@ -25,10 +25,7 @@ ON_DISK = 8 * GIB
 
 
 class Pair:
-    """A master, its slave, and a topic on the master.
-
-    @ivar target: The topic, for producers.
-    """
+    """A master, its slave, and a topic on the master for producers."""
 
     def __init__(self, name: str, tool: Peer, master: Node | Stock, slave: Node | Stock) -> None:
         self.name = name
@@ -65,9 +62,9 @@ class Pair:
         self.target.warm_up(QUICK_WARM_MESSAGES if quick else WARM_MESSAGES)
 
     def begin_to_consume(self, group: str, count: int, **how: Any) -> Asked:
-        """Let a stock push consumer of a new group consume what there is.
-
-        @return: Its answer has the C{seconds} from the first message to the last.
+        """Let a stock push consumer of a new group consume what there is: its answer has the
+        C{seconds}
+        from the first message to the last.
         """
         return self.tool.ask(
             "catchup",
@@ -89,10 +86,8 @@ def pairs(
 ) -> Callable[[Field], AbstractContextManager[dict[str, Pair]]]:
     """Both pairs, started, ours first; they are ended and deleted afterwards.
 
-    @param sync: Whether the masters wait for their slaves.
     @param disk: Whether all of it is on a real disk.
     @param warm: Whether what is measured is a JVM that has compiled, on both ends.
-    @param masters: More of both masters' configurations.
     """
 
     @contextmanager
@@ -118,10 +113,7 @@ def pairs(
 
 
 def ours(folder: Path, tool: Peer, sync: bool, **more: object) -> Pair:
-    """A pair of ours, not started.
-
-    @param more: Of both configurations.
-    """
+    """A pair of ours, not started."""
     keys: dict[str, Any] = {**STOCK, **COMMON, "brokerName": "ours", "namesrvAddr": tool.names}
     keys |= more
     role = "SYNC_MASTER" if sync else "ASYNC_MASTER"

@@ -158,10 +158,8 @@ PATIENCE, PAUSE = 1.0, 0.01
 @define(eq=False)
 class SetLoad:
     """Clients that go to the next member as soon as one does not answer with success, where stock
-    ones ask for routes every half a minute.
-
-    @ivar ports: The members' client ports.
-    @ivar acks: When each write was answered with success, and whose client port it was.
+    ones
+    ask for routes every half a minute; and when each write was answered so, by which port.
     """
 
     ports: Sequence[int]

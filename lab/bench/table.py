@@ -39,13 +39,7 @@ Found = Mapping[str, Mapping[str, list[float]]]
 
 @define(slots=False)
 class Field:
-    """What a row measures in.
-
-    @ivar folder: Where stores go; all of it is deleted afterwards.
-    @ivar version: Of the stock RocketMQ.
-    @ivar quick: Whether to measure less.
-    @ivar begun: When the run began, in the monotonic clock's seconds.
-    """
+    """What a row measures in: a folder that is deleted afterwards, and when the run began."""
 
     folder: Path
     version: str
@@ -81,11 +75,8 @@ def call(load: Callable[[Turn], Seen], turn: Turn) -> Seen:
 class Figure:
     """One line of the results.
 
-    @ivar name: As the load gives it.
-    @ivar what: In words.
     @ivar goal: What the ratio to the alternative should be at least, or the value itself where
-        there is none.
-    @ivar most: Whether it should be that at most.
+        there is none; with C{most} at most.
     @ivar ours: The contender it is told of, by default the first; C{beside} the alternative, by
         default the second, if there is one; C{None} for none.
     @ivar quiet: Whether what a tenth of the rounds does not exceed is compared: other work of the
@@ -138,10 +129,8 @@ class Figure:
 
 @frozen(kw_only=True)
 class Row:
-    """One row of the table.
+    """One row of the table: contenders, ours first, and the load that each gets in its turn.
 
-    @ivar set_up: Starts the contenders, ours first, and ends them.
-    @ivar load: What each gets in its turn.
     @ivar until: Seconds of the run after which no more rounds begin.
     @ivar warm: Rounds that do not count, before those that do.
     """
@@ -178,10 +167,8 @@ class Row:
 
 @frozen(kw_only=True)
 class Bench:
-    """One target of C{make}.
+    """One target of C{make}, and the rows that it measures.
 
-    @ivar name: The target's.
-    @ivar rows: What it measures, in this order.
     @ivar needed: Bytes of all stores that are there at one time.
     @ivar limit: Seconds after which the whole run is given up.
     @ivar versions: Of RocketMQ, beside which it can be measured; the first by default.
@@ -194,10 +181,7 @@ class Bench:
     versions: Sequence[str] = ()
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Measure, print, and keep the results.
-
-        @return: The exit code.
-        """
+        """Measure, print, and keep the results."""
         names = [row.name for row in self.rows]
         parser = argparse.ArgumentParser(description=f"what `make {self.name}` measures")
         parser.add_argument("names", nargs="*", metavar="ROW", help=", ".join(names))

@@ -31,10 +31,7 @@ OTHERS = 1000
 
 
 class Clients(Piped):
-    """The process that has the connections, and the pair that they are to.
-
-    @ivar master: The pair's master; C{slave} its slave.
-    """
+    """The process that has the connections, and the pair that they are to."""
 
     def __init__(self, folder: Path, role: str) -> None:
         super().__init__("trickle", folder / "trickle.log")
@@ -43,9 +40,7 @@ class Clients(Piped):
         self.slave = Node(folder, "slave", master=self.master.address, **STOCK)
 
     def connect(self, count: int) -> None:
-        """Start all, and let the clients connect when messages are answered with success: a SYNC
-        master's wait for its slave.
-        """
+        """Start all, and let the clients connect when messages are answered with success."""
         self.master.start()
         self.slave.start()
         with Remote(self.master.port) as client:

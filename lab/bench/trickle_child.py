@@ -52,12 +52,7 @@ class Refused(Exception):
 
 @define
 class Client:
-    """One connection.
-
-    @ivar due: The moments of messages that are not answered yet, in C{perf_counter}'s seconds.
-    @ivar frames: What came of answers that are not whole.
-    @ivar failed: How many messages were answered with an error.
-    """
+    """One connection, and the moments of messages that are not answered yet (C{perf_counter})."""
 
     peer: socket.socket
     frame: bytes
@@ -66,19 +61,15 @@ class Client:
     failed: int = 0
 
     def send(self, due: float) -> None:
-        """Send a message.
-
-        @raise Refused: If the broker takes no more bytes.
-        """
+        """Send a message, unless the broker takes no more bytes (L{Refused})."""
         if self.peer.send(self.frame) != len(self.frame):
             raise Refused("a socket took a part of a message")
         self.due.append(due)
 
     def receive(self, data: bytes) -> Iterator[float]:
-        """Take answers, which come in the order of the messages.
-
-        @return: The moments of those that are answered now.
-        @raise Refused: If one answers nothing, or there will be no more.
+        """Take answers, which come in the order of the messages, and say their moments; L{Refused}
+        if one
+        answers nothing, or there will be no more.
         """
         if not data:
             raise Refused("the broker closed a connection")
@@ -91,11 +82,7 @@ class Client:
 
 @define
 class Trickle:
-    """The clients together.
-
-    @ivar phases: Each client's moment in a second, in their order; in seconds.
-    @ivar micros: How long messages took; C{late} how long after their moment they were sent.
-    """
+    """The clients together: their phases in a second, and how many microseconds messages took."""
 
     clients: list[Client]
     phases: list[float]
@@ -108,10 +95,7 @@ class Trickle:
         return second + self.phases[which]
 
     def run(self, seconds: int) -> None:
-        """Have each client send a message in each second, and wait for the answers.
-
-        @raise Refused: If not all are answered.
-        """
+        """Have each client send a message in each second, and wait for the answers."""
         self.micros.clear()
         self.late.clear()
         for client in self.clients:

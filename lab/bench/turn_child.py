@@ -24,12 +24,7 @@ from rmqha.roles import tap
 
 @define(eq=False)
 class Turns:
-    """The turns of one reactor.
-
-    @ivar phase: What the node is doing, as the results name it; C{seconds} of each that is over.
-    @ivar longest: Wall seconds of the longest turn, and its processor seconds of the reactor's
-        thread.
-    """
+    """The turns of one reactor: the longest of each phase, wall and processor time."""
 
     phase: str = "start"
     seconds: dict[str, float] = field(factory=dict)

@@ -1,7 +1,6 @@
-"""Start the cluster, show how it is, stop it: C{make cluster}.
-
-It runs until Ctrl-C, or for C{--seconds}.  The exit code is 0 when every node started, ran
-and stopped as it should.
+"""Start the cluster, show how it is, stop it, at Ctrl-C or after C{--seconds}: C{make cluster}.
+The
+exit code is 0 when every node started, ran and stopped as it should.
 """
 
 from __future__ import annotations
@@ -53,11 +52,7 @@ def main(seconds: float | None, folder: Path, more: tuple[str, ...]) -> None:
 
 
 def run(cluster: Cluster, console: Console, asked: threading.Event, seconds: float | None) -> int:
-    """Start, watch, stop.
-
-    @param asked: Set when it is to end.
-    @return: The exit code.
-    """
+    """Start, watch until it is to end, and stop."""
     code = 0
     console.print(addresses(cluster))
     console.print(f"\nClients' name server: {cluster.names}. Ctrl-C stops all five.\n")

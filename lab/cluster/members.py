@@ -60,10 +60,8 @@ class Unusable(Exception):
 
 @define(eq=False)
 class Member:
-    """One node.
+    """One node, of the settings that its file and the command line make.
 
-    @ivar name: Its file's name without the ending.
-    @ivar settings: What its file and the command line make.
     @ivar arguments: The command line, from C{rmqha} on.
     @ivar ended: Its exit code, if it has ended by itself.
     """
@@ -100,10 +98,7 @@ class Member:
         return self.folder / f"{self.name}.pid"
 
     def launch(self) -> None:
-        """Start it, and do not wait.
-
-        @raise Unusable: If it runs already.
-        """
+        """Start it, and do not wait; L{Unusable} if it runs already."""
         running = self._running()
         if running:
             raise Unusable(
@@ -138,10 +133,7 @@ class Member:
         return found
 
     def until_open(self) -> None:
-        """Wait until it has opened its store.
-
-        @raise Unusable: If it ends before, or takes too long.
-        """
+        """Wait until it has opened its store; L{Unusable} if it ends before, or takes too long."""
         deadline = time.monotonic() + OPEN
         while time.monotonic() < deadline:
             status = self.status()
@@ -155,22 +147,14 @@ class Member:
 
 @define(eq=False)
 class Cluster:
-    """All of them.
-
-    @ivar folder: Stores, logs and process ids.
-    @ivar members: In the order of their start.
-    """
+    """All of them, in the order of their start."""
 
     folder: Path
     members: list[Member]
 
     @classmethod
     def of(cls, folder: Path, more: tuple[str, ...] = ()) -> Cluster:
-        """The cluster of a folder.
-
-        @param more: Keys that all brokers get besides.
-        @raise ConfigProblems: If they cannot be used.
-        """
+        """The cluster of a folder, with more keys for all brokers."""
         folder.mkdir(parents=True, exist_ok=True)
         shift = _free_shift()
         names = load(CONF / "namesrv.properties", role=NAMES)
@@ -195,10 +179,7 @@ class Cluster:
         return f"127.0.0.1:{self.members[0].ports['clients']}"
 
     def start(self) -> None:
-        """Start all, and wait until each has opened its store.
-
-        @raise Unusable: If one does not.
-        """
+        """Start all, and wait until each has opened its store; L{Unusable} if one does not."""
         for member in self.members:
             member.launch()
             if member.name == NAMES:
@@ -207,10 +188,7 @@ class Cluster:
             member.until_open()
 
     def stop(self) -> list[str]:
-        """Stop all: masters, then slaves, then the name server.
-
-        @return: What did not end as it should.
-        """
+        """Stop masters, then slaves, then the name server; say what did not end as it should."""
         groups = [
             [member for member in self.members if member.name in PAIRS],
             [member for member in self.members if member.name.endswith("-s")],

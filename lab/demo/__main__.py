@@ -14,10 +14,7 @@ from lab.harness.demo_end import demo_console, told
 
 
 def main() -> int:
-    """Run the demo.
-
-    @return: The exit code.
-    """
+    """Run the demo."""
     console = demo_console(100)
     reason = why_not()
     if reason:

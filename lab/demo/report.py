@@ -24,12 +24,9 @@ from rmqha.wire.names import KEYS
 
 @frozen(kw_only=True)
 class Mode:
-    """What was sent while the master was of one kind.
+    """What was sent while the master was of one kind, and what became of it.
 
-    @ivar role: C{brokerRole}.
-    @ivar sent: What the client said of each message.
     @ivar requests: Send requests that the master got: a client may try a message again.
-    @ivar answered: How writes ended.
     @ivar read: Keys of what the consumers got.
     """
 
@@ -84,10 +81,7 @@ def keys_in(settings: StoreSettings) -> set[str]:
 
 
 def verify(node: Node) -> str:
-    """C{rmqha verify --deep}, as a user would run it.
-
-    @return: What it found; empty if nothing.
-    """
+    """What C{rmqha verify --deep} finds, run as by a user; empty if nothing."""
     rmqha = Path(sys.executable).parent / "rmqha"
     done = subprocess.run(
         [sys.executable, rmqha, "verify", "--deep", "--conf", node.conf, node.root],
@@ -102,16 +96,9 @@ def verify(node: Node) -> str:
 
 
 class Report:
-    """The comparison.
-
-    @ivar wrong: What is not as it should be.
-    @ivar tables: What to show.
-    """
+    """The comparison of two nodes that have ended."""
 
     def __init__(self, master: Node, slave: Node, modes: Iterable[Mode]) -> None:
-        """@param master: It has ended.
-        @param slave: So has it.
-        """
         self.wrong: list[str] = []
         self._master, self._slave = settings_of(master), settings_of(slave)
         self.wrong += compare_stores.damage(self._master, self._slave, exact=False)

@@ -36,12 +36,7 @@ STYLES = {
 
 
 class Story:
-    """The story, and what it says.
-
-    @ivar wrong: What is not as it should be.
-    @ivar processes: The brokers.
-    @ivar modes: What was sent, while the master was of one kind and of the other.
-    """
+    """The story, and what is not as it should be in it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -85,10 +80,7 @@ class Story:
     # --- the story ----------------------------------------------------------
 
     def run(self) -> bool:
-        """Tell it.
-
-        @return: Whether all was well.
-        """
+        """Tell it, and say whether all was well."""
         names = self.start_names()
         master = self.start_master(names)
         sync, later = self.modes

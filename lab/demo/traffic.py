@@ -47,12 +47,7 @@ class Cpp(CppClient):
 
 @frozen
 class Sent:
-    """What the client said of one message.
-
-    @ivar ok: Whether it was acknowledged.
-    @ivar error: What the client said if not.
-    @ivar id: The message's own id, if it was.
-    """
+    """What the client said of one message."""
 
     key: str
     ok: bool
@@ -66,10 +61,7 @@ def body_of(key: str) -> str:
 
 
 class Burst:
-    """Messages that are being sent.
-
-    @ivar sent: What became of them so far.
-    """
+    """Messages that are being sent, and what became of them so far."""
 
     def __init__(
         self, client: Client, keys: Sequence[str], rate: float, topic: str = TOPIC
@@ -119,11 +111,7 @@ class Burst:
         return not any(thread.is_alive() for thread in self._threads)
 
     def wait(self, timeout: float = 60.0) -> list[Sent]:
-        """Wait until all were sent.
-
-        @param timeout: Seconds in which there is one more, as long as it is on a busy host.
-        @raise AssertionError: If there is none, or the senders ended before.
-        """
+        """Wait until all were sent, as long as one more is within each C{timeout}."""
         until(
             lambda: self.done,
             f"{len(self._keys)} messages are sent",

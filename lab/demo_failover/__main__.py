@@ -21,10 +21,7 @@ from lab.stock.controllers import VERSION
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo.
-
-    @return: The exit code.
-    """
+    """Run the demo."""
     console = demo_console(110)
     if etcd.PROGRAM is not None and arguments != ["java"]:
         console.print(f"Coordinated by etcd ({etcd.PROGRAM}); ARGS=java takes RocketMQ's.")

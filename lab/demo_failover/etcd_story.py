@@ -25,11 +25,7 @@ LEASE = 3
 
 @define(eq=False)
 class Producer:
-    """Sends to whichever member takes it, one message after the other.
-
-    @ivar nodes: Asked in turn.
-    @ivar sent: What was answered.
-    """
+    """Sends to whichever member takes it, asked in turn, one message after the other."""
 
     nodes: Collection[Node]
     sent: list[Sent] = field(factory=list)

@@ -12,13 +12,7 @@ from lab.stock.brokers import Sent
 
 @define
 class AckTimes:
-    """When acknowledgements came, as somebody sees who looks now and then.
-
-    @ivar sent: What was told of each message so far; others append to it.
-    @ivar now: Seconds of any clock.
-    @ivar times: When a look found new ones.
-    @ivar count: How many there are.
-    """
+    """When acknowledgements came, as who looks now and then sees; others append to C{sent}."""
 
     sent: Sequence[Sent]
     now: Callable[[], float]
@@ -35,9 +29,7 @@ class AckTimes:
             self.times.append(self.now())
 
     def longest(self, since: float) -> float:
-        """The longest time without one, from C{since} to the last look that found some; that may
-        have begun before.
-        """
+        """The longest time without one, from C{since} on, though it may have begun before."""
         before = [each for each in self.times if each <= since]
         times = [*before[-1:], *(each for each in self.times if each > since)]
         return max((end - begin for begin, end in pairwise(times)), default=0.0)

@@ -21,12 +21,7 @@ HASH = 32
 
 @frozen(kw_only=True)
 class Kill:
-    """One kill.
-
-    @ivar name: Of the master that was killed.
-    @ivar successor: Of the one that was elected.
-    @ivar pause: Seconds without an acknowledgement.
-    """
+    """A kill, the elected successor, and the seconds without an acknowledgement."""
 
     name: str
     successor: str
@@ -49,18 +44,11 @@ def holds(log: FolderReader, sent: Sent) -> bool:
 
 
 class Report:
-    """The comparison.
-
-    @ivar wrong: What is not as it should be.
-    @ivar tables: What to show.
-    """
+    """The comparison of members that have ended."""
 
     def __init__(
         self, stores: Mapping[str, StoreSettings], sent: Sequence[Sent], kills: Sequence[Kill]
     ) -> None:
-        """@param stores: Of all members, by name; all have ended.
-        @param sent: What the client was told of each message.
-        """
         self.wrong: list[str] = []
         self.tables = [self._messages(stores, sent), self._logs(stores), self._kills(kills)]
 

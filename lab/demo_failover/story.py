@@ -37,12 +37,7 @@ Member = Node | Broker
 
 @frozen(kw_only=True)
 class Seen:
-    """A set, as its coordinator tells it.
-
-    @ivar master: The port of a master that lives; 0 for none.
-    @ivar in_sync: How many are.
-    @ivar alive: How many of those live.
-    """
+    """A set, as its coordinator tells it; the master is the port of one that lives, 0 for none."""
 
     master: int
     epoch: int
@@ -51,23 +46,13 @@ class Seen:
 
 
 class Load(Protocol):
-    """A client that sends.
-
-    @ivar sent: What it was told so far.
-    """
+    """A client that sends, and what it was told so far."""
 
     sent: list[Sent]
 
 
 class Story(ABC):
-    """The story, and what it says.
-
-    @ivar coordinator: Who elects.
-    @ivar wrong: What is not as it should be.
-    @ivar kills: So far.
-    @ivar members: By name.
-    @ivar sent: What the client was told so far.
-    """
+    """The story, and what is not as it should be in it."""
 
     coordinator: str
 
@@ -96,10 +81,7 @@ class Story(ABC):
         return [one for sent in acked for one in sent.acknowledged]
 
     def run(self) -> bool:
-        """Tell it.
-
-        @return: Whether all was well.
-        """
+        """Tell it, and say whether all was well."""
         self.start()
         self.until_whole()
         self.say("set", f"{', '.join(self.members)} are in sync, {self.master()} is master")

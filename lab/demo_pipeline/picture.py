@@ -22,10 +22,7 @@ WIDTH = 0.5
 
 
 def draw(facts: Facts, rows: pa.Table, path: Path) -> None:
-    """Write the picture.
-
-    @param rows: With C{topic}, C{store_timestamp} and C{physical_offset}.
-    """
+    """Write the picture of rows with C{topic}, C{store_timestamp} and C{physical_offset}."""
     millis = pc.divide(pc.cast(rows["store_timestamp"], pa.int64()), 1000).to_numpy()
     times, topics = millis / 1000, np.array(rows["topic"].to_pylist())
     offsets = rows["physical_offset"].to_numpy()

@@ -26,14 +26,10 @@ COLUMNS = ["topic", "physical_offset", "keys", "store_timestamp"]
 
 @define(eq=False)
 class Facts:
-    """What the story knows at its end.
+    """What the story knows at its end; all times are in seconds since 1970.
 
-    @ivar table: The Delta table.
-    @ivar picture: Where the picture goes.
-    @ivar sent: What the client said of each message.
     @ivar commits: When a batch was in the table, and how far it went in the log.
-    @ivar killed: When the master was killed, as all times in seconds since 1970.
-    @ivar back: When it served again.
+    @ivar back: When the killed master served again.
     """
 
     table: Path
@@ -54,11 +50,7 @@ def records_of(log: OfflineLog) -> list[Record]:
 
 
 class Report:
-    """The comparison.
-
-    @ivar wrong: What is not as it should be.
-    @ivar tables: What to show.
-    """
+    """The comparison of the table with the log."""
 
     def __init__(self, facts: Facts, log: OfflineLog) -> None:
         """@param log: The slave's; it has ended."""

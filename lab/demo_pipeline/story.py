@@ -70,9 +70,6 @@ class PipelineStory(Story):
     """What C{make demo-pipeline} does, step by step."""
 
     def __init__(self, console: Console, out: Path, seconds: float) -> None:
-        """@param out: For the table and the picture.
-        @param seconds: How long the client sends.
-        """
         super().__init__(console)
         self.out = out
         self.seconds = seconds
@@ -87,10 +84,7 @@ class PipelineStory(Story):
         return self.facts.sent
 
     def run(self) -> bool:
-        """Tell it.
-
-        @return: Whether all was well.
-        """
+        """Tell it, and say whether all was well."""
         shutil.rmtree(self.facts.table, ignore_errors=True)
         self.out.mkdir(parents=True, exist_ok=True)
         starting = ThreadPoolExecutor(1).submit(self.start_spark)
@@ -210,9 +204,7 @@ class PipelineStory(Story):
         return sent
 
     def first(self, client: Client) -> None:
-        """Send one message to each topic until it is acknowledged: the client asks the name
-        server for the way meanwhile, and asks seldom.
-        """
+        """Send to each topic until it is acknowledged: the client asks seldom for the way."""
         for topic, rate in TOPICS.items():
             send = partial(self._one, client, topic, rate)
             until(send, f"{topic} takes messages", tell=client.process.tail, pause=0.5)
@@ -264,10 +256,7 @@ class PipelineStory(Story):
         self.say("spark", f"all {end} bytes are in the table")
 
     def until_read(self, query: StreamingQuery, slave: Node) -> int:
-        """Wait until the table has what the slave's log has now.
-
-        @return: Where that ends, a physical offset.
-        """
+        """Wait until the table has what the slave's log has now, and say where that ends."""
         end = int(slave.status()["maxOffset"])
 
         def read() -> bool:

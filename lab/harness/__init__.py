@@ -1,3 +1,1 @@
-"""Real nodes as child processes, bad networks between them, and how they are asked: for demos,
-benches and tests.
-"""
+"""Real nodes as child processes, bad networks between them, and how they are asked."""

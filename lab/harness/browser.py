@@ -55,10 +55,7 @@ class BrowserFailed(Exception):
 
 
 class Browser(ProcessProtocol):
-    """The process.
-
-    @ivar ended: Fires when it is gone.
-    """
+    """The process; C{ended} fires when it is gone."""
 
     def __init__(self, reactor: Any) -> None:
         self.reactor = reactor
@@ -70,10 +67,7 @@ class Browser(ProcessProtocol):
 
     @classmethod
     def start(cls, reactor: Any, folder: Path) -> Browser:
-        """Start it.
-
-        @param folder: An empty folder for what it keeps.
-        """
+        """Start it, in an empty folder for what it keeps."""
         program = installed()
         if program is None:
             raise BrowserFailed("there is no chromium here")
@@ -98,10 +92,7 @@ class Browser(ProcessProtocol):
     def ask(
         self, method: str, parameters: dict[str, Any] | None = None, session: str = ""
     ) -> Deferred[dict[str, Any]]:
-        """Have something done.
-
-        @return: Its result; fails with L{BrowserFailed}.
-        """
+        """Have something done: its result, or L{BrowserFailed}."""
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters or {}}
         if session:
@@ -111,10 +102,7 @@ class Browser(ProcessProtocol):
         return asked.addTimeout(PATIENCE, self.reactor)
 
     def stop(self) -> Deferred[None]:
-        """End it.
-
-        @return: Fires when it is gone.
-        """
+        """End it; fires when it is gone."""
         try:
             self.transport.signalProcess("KILL")
         except ProcessExitedAlready:
@@ -147,11 +135,7 @@ class Browser(ProcessProtocol):
 
 @define(eq=False)
 class Tab:
-    """One page.
-
-    @ivar requests: Every address that it asked for.
-    @ivar errors: What went wrong in it, as its console says.
-    """
+    """One page, every address that it asked for, and what its console calls errors."""
 
     browser: Browser
     session: str
@@ -201,12 +185,7 @@ class Tab:
         )
 
     async def picture(self, first: str, last: str) -> bytes:
-        """A part of the page, as wide as the screen and as high as the part is.
-
-        @param first: What stands at its top, a selector of CSS.
-        @param last: What stands at its bottom.
-        @return: A PNG.
-        """
+        """A PNG of the page, as wide as the screen, from one selector of CSS down to another."""
         where = "document.querySelector({}).getBoundingClientRect().{} + scrollY"
         edges = where.format(json.dumps(first), "top"), where.format(json.dumps(last), "bottom")
         top = max(0, round(await self.value(edges[0])) - MARGIN)

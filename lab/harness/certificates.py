@@ -20,10 +20,7 @@ ADDRESS = "127.0.0.1"
 
 @define
 class Authority:
-    """A root whose certificates nodes and clients show.
-
-    @ivar root: Its own certificate, PEM.
-    """
+    """A root whose certificates nodes and clients show."""
 
     folder: Path
     name: str = "root"
@@ -49,8 +46,6 @@ class Authority:
 
         @param days: How long it is valid; below 0 it has ended.
         @param address: What else it names.
-        @param file: What the files are called; by default as the certificate.
-        @return: The two files.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         made = _builder(name, self.name, key, days).add_extension(

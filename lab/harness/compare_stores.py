@@ -53,10 +53,7 @@ def settings_of(root: Path, **more: int) -> StoreSettings:
 
 
 def open_log(settings: StoreSettings) -> FolderReader:
-    """The log of a stopped store, up to its last whole record, or the blank behind that.
-
-    @raise AssertionError: If it is damaged.
-    """
+    """The log of a stopped, sound store, up to its last whole record, or the blank behind that."""
     folder = LogFolder.load(settings.commitlog, settings.file_size)
     reader = FolderReader(folder)
     found = recover(folder, 0)
@@ -70,11 +67,7 @@ def open_log(settings: StoreSettings) -> FolderReader:
 
 @frozen
 class FilePair:
-    """One log file on both sides.
-
-    @ivar size: Bytes of it that both have.
-    @ivar master: SHA-256 of those on the master; C{""} if there are none.
-    """
+    """One log file on both sides: bytes that both have, and the SHA-256 of each, if any."""
 
     name: str
     size: int
@@ -109,10 +102,9 @@ def pairs(master: StoreSettings, slave: StoreSettings, end: int) -> list[FilePai
 
 
 def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
-    """Where queues and index of a stopped store are not what its log says.
-
-    @param exact: Whether the files must also be, byte for byte, what a rebuild makes; a
-        store that Java wrote is not.
+    """Where queues and index of a stopped store are not what its log says; C{exact}, if they are
+    not,
+    byte for byte, what a rebuild makes either: a store that Java wrote is not.
     """
     log = open_log(settings)
     queues, index = open_derived(settings.root, settings, read_only=True)
@@ -191,7 +183,6 @@ def damage(
 
     @param acked: Writes that were promised to be on the slave.
     @param equal: Whether the slave must be complete, not just a prefix.
-    @param exact: See L{derived_faults}.
     """
     ours, theirs = open_log(master), open_log(slave)
     found = []

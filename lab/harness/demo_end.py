@@ -17,12 +17,7 @@ from rmqha.store.offline.client_ledger import Acknowledged
 
 
 class DemoStory(Protocol):
-    """What a demo tells.
-
-    @ivar folder: Where its nodes live.
-    @ivar processes: Its nodes.
-    @ivar ledger: What its clients were told is stored.
-    """
+    """What a demo tells, its nodes, and what its clients were told is stored."""
 
     folder: Folder
 
@@ -37,10 +32,7 @@ class DemoStory(Protocol):
 
 
 def demo_console(width: int) -> Console:
-    """Where a demo is told.
-
-    @param width: Columns, where no terminal says how many there are.
-    """
+    """Where a demo is told, so many columns wide where no terminal says it."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else width
     return Console(width=wide, soft_wrap=False)
 
@@ -49,11 +41,10 @@ def told(
     console: Console, story: DemoStory, good: str, *, end: Callable[[], None] = lambda: None
 ) -> int:
     """Run a demo, end all its processes, and say what came out.  Where it is not well, what tells
-    where each message is is kept.
+    where
+    each message is is kept.
 
-    @param good: What is said when all is as it should be.
     @param end: Ends what is no process of ours.
-    @return: The exit code.
     """
     begun = time.monotonic()
     well = interrupted = False

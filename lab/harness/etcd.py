@@ -21,9 +21,7 @@ MISSING = "no etcd here (apt-get install etcd-server)"
 class Etcd(Process):
     """One member of a cluster.
 
-    @ivar port: Where clients connect.
-    @ivar peer_port: Where other members do.
-    @ivar known_port: Where they believe that: a proxy's, where one is between them.
+    @ivar known_port: Where others believe its peer port: a proxy's, where one is between them.
     @ivar quota: Bytes that it may keep.
     @ivar root: With it clients connect over TLS, and show a certificate of this root.
     @ivar shown: The key and the certificate that it shows then, and L{ask} too.
@@ -101,10 +99,7 @@ class Etcd(Process):
 
 
 def etcd(folder: Path, count: int, quota: int = 0) -> list[Etcd]:
-    """Start a cluster.
-
-    @param quota: Bytes that each may keep; 0 for what it takes by itself.
-    """
+    """Start a cluster; each member may keep so many bytes, with 0 what it takes by itself."""
     cluster = [Etcd(folder, number) for number in range(count)]
     for each in cluster:
         each.quota = quota

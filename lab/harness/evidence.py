@@ -34,9 +34,7 @@ def keep_evidence(
     """Kill a test's or demo's processes, keep its folder, and print where each message is.
 
     @param folder: It has their stores and logs, all but those that were made elsewhere.
-    @param processes: Those with a store are looked at, the others only killed.
     @param stores: Roots of more stores, whose nodes have ended.
-    @return: What is kept; its place is printed.
     """
     roots: dict[Path, Path] = {}
     named: list[Path] = []

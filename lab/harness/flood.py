@@ -1,7 +1,4 @@
-"""Clients that ask as much as a broker takes, each kind in a process of its own.
-
-Run as C{python -m lab.harness.flood PORT KIND CONNECTIONS}; it ends when it is killed.
-"""
+"""Clients that ask all that a broker takes: C{python -m lab.harness.flood PORT KIND COUNT}."""
 
 from __future__ import annotations
 
@@ -96,10 +93,7 @@ def prepare(port: int) -> None:
 
 
 def sends(port: int, seconds: float) -> list[float]:
-    """Send one message after the other.
-
-    @return: How long each took, in seconds.
-    """
+    """Send one message after the other, and say how many seconds each took."""
     taken = []
     with Remote(port) as client:
         end = time.monotonic() + seconds

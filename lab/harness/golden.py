@@ -1,7 +1,5 @@
-"""Stores and HA streams of stock RocketMQ brokers, and what is known about them.
-
-C{tests/data/README.md} tells how they came to be.  The stores use small files:
-the sizes below have to be configured to open one.
+"""Stores and HA streams of stock RocketMQ brokers, in files of the small sizes below; how they came
+to be is in C{tests/data/README.md}.
 """
 
 from __future__ import annotations
@@ -43,11 +41,8 @@ CAPTURES = tuple(sorted(path.stem for path in (DATA / "captures" / "ha").glob("*
 
 
 def store(version: str, name: str = "store", into: Path | None = None) -> Path:
-    """A fresh copy of a store folder, which the caller may change and remove.
-
-    @param into: Where to unpack; without it, a new temporary folder that is
-        removed when this process ends.
-    @return: The store's root; its last part is C{store}.
+    """A fresh copy of a store folder, which the caller may change and remove; without C{into} in a
+    temporary folder that is removed when this process ends.
     """
     folder = Path(tempfile.mkdtemp(prefix="golden-")) if into is None else into
     if into is None:
@@ -83,10 +78,9 @@ def document(version: str, file: str) -> Any:
 
 @frozen(kw_only=True)
 class Capture:
-    """One recorded HA conversation between stock brokers.
+    """One recorded HA conversation between stock brokers: all bytes of each way, connection after
+    connection.
 
-    @ivar m2s: All bytes from the master to the slave, connection after connection.
-    @ivar s2m: All bytes the other way.
     @ivar about: Connections (C{conns}), TCP segments (C{chunks}), what was
         done to the processes (C{events}), the files at the end (C{stores}), ...
     """

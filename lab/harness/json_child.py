@@ -21,10 +21,9 @@ from lab.harness.nodes import PATIENCE, Process, until
 
 
 class Commands(LineReceiver):
-    """The child's side.
-
-    @ivar handlers: What to do for each command, by its name: called with the command's
-        number and content; a value that is not C{None} is the only answer.
+    """The child's side, and its handlers: each is called with a command's number and content, and
+    what
+    it returns, unless C{None}, is the only answer.
     """
 
     delimiter = b"\n"
@@ -61,10 +60,7 @@ class Commands(LineReceiver):
 
 
 class Asked:
-    """One command under way, on the parent's side.
-
-    @ivar answers: What came so far.
-    """
+    """One command under way, on the parent's side, and what came so far."""
 
     def __init__(self, owner: Piped, number: int, each: Callable[[dict[str, Any]], None]) -> None:
         self.owner = owner
@@ -90,10 +86,7 @@ class Asked:
         return self._ended.is_set()
 
     def wait(self, timeout: float = PATIENCE) -> Any:
-        """Wait until the last answer came, or the child's end.
-
-        @return: What it said; C{None} if the child ended before.
-        """
+        """Wait for the last answer; it is C{None} if the child ended before."""
         if not self._ended.wait(timeout):
             raise AssertionError(f"no answer within {timeout:g} s\n{self.owner.tail()}")
         last = self.answers[-1] if self.answers else {}
@@ -140,10 +133,7 @@ class Piped(Process):
     def ask(
         self, do: str, each: Callable[[dict[str, Any]], None] = lambda answer: None, **content: Any
     ) -> Asked:
-        """Give a command.
-
-        @param each: Called with every answer, in the reader's thread.
-        """
+        """Give a command, and call C{each} with every answer, in the reader's thread."""
         assert self.process is not None and self.process.stdin is not None, "it is piped"
         with self._lock:
             self._number += 1
@@ -165,10 +155,7 @@ class Piped(Process):
         return self.ask(do, **content).wait(timeout)
 
     def until_news(self, name: str, timeout: float = PATIENCE) -> dict[str, Any]:
-        """Wait for one kind of news.
-
-        @raise AssertionError: If it does not come, or the child ends before.
-        """
+        """Wait for one kind of news, unless the child ends before."""
 
         def look() -> dict[str, Any] | None:
             found = [said for said in self.news if said.get("news") == name]

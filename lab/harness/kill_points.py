@@ -1,7 +1,5 @@
-"""Places at which a node can be made to die, as if the kill -9 had come just there.
-
-A place is C{NAME} or C{NAME:COUNT}: the COUNTth time it is passed.  Classes are
-patched, so this is for processes of their own only.
+"""Places at which a node can be made to die, as if the kill -9 had come just there: C{NAME} or
+C{NAME:COUNT}, the COUNTth time it is passed.  Classes are patched, so only in its own process.
 """
 
 from __future__ import annotations

@@ -65,12 +65,10 @@ def until(
     pause: float = 0.02,
     progress: Callable[[], object] = lambda: None,
 ) -> Any:
-    """Wait for a condition.
+    """Wait for a condition, and give its first true value.
 
     @param tell: What to say besides C{what} when it does not come true in time.
     @param progress: What changes as long as it gets on: the time begins again then, some times.
-    @return: Its first true value.
-    @raise AssertionError: After C{timeout} seconds.
     """
     begun = time.monotonic()
     deadline, most = begun + timeout, begun + _MOST_TIMES * timeout
@@ -108,10 +106,8 @@ class Folder:
 
 
 class Process:
-    """One child process that writes its log to a file.
+    """One child process that writes its log to a file, over all its starts.
 
-    @ivar log_path: Everything it said, over all its starts.
-    @ivar cwd: Its current folder.
     @ivar files: How many files it may open, soft and hard; C{None} is as many as we may.
     """
 
@@ -124,10 +120,9 @@ class Process:
         self.process: subprocess.Popen[str] | None = None
 
     def spawn(self, command: Sequence[str], *, piped: bool = False, session: bool = False) -> None:
-        """Start it.
-
-        @param piped: Whether we talk to it; its stdout is its log otherwise.
-        @param session: Whether a terminal's Ctrl-C is not for it.
+        """Start it; piped we talk to it, and its stdout is no log; in a session of its own a
+        terminal's
+        Ctrl-C is not for it.
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already")
@@ -192,10 +187,7 @@ class Process:
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """Wait for its end.
-
-        @return: Its exit code; minus the signal that ended it.
-        """
+        """Wait for its end: its exit code, or minus the signal that ended it."""
         assert self.process is not None, "not started"
         try:
             code = self.process.wait(timeout)
@@ -213,10 +205,7 @@ class Process:
             self.wait()
 
     def term(self, timeout: float = PATIENCE) -> int:
-        """Stop it cleanly.
-
-        @return: Its exit code.
-        """
+        """Stop it cleanly, and give its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
@@ -272,12 +261,9 @@ class Process:
 
 
 class Node(Process):
-    """A node of rmqha, with a configuration and a store of its own.
+    """A node of rmqha, with a configuration, to be changed between two starts, and a store of its
+    own.
 
-    @ivar role: C{master}, C{slave} or C{namesrv}.
-    @ivar port: Where clients connect.
-    @ivar keys: The configuration file's content; change it between two starts.
-    @ivar root: The store.
     @ivar arguments: More of the command line.
     @ivar launch_options: More for twistd itself.
     @ivar program: What is run as twistd.
@@ -353,10 +339,7 @@ class Node(Process):
         return self
 
     def status(self) -> dict[str, Any]:
-        """C{GET /status}.
-
-        @raise OSError: If it does not answer.
-        """
+        """C{GET /status}; C{OSError} if it does not answer."""
         with urllib.request.urlopen(
             f"http://127.0.0.1:{self.admin_port}/status", timeout=5
         ) as answer:
@@ -381,11 +364,7 @@ class Node(Process):
     def until(
         self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = PATIENCE
     ) -> dict[str, Any]:
-        """Wait until its status is as wanted.
-
-        @return: That status.
-        @raise AssertionError: If it does not get there, or ends before.
-        """
+        """Wait until its status is as wanted, and give that, unless it ends before."""
         last: dict[str, Any] = {}
 
         def look() -> bool:

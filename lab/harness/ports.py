@@ -39,10 +39,7 @@ def client_port() -> int:
 
 
 def free_port(*neighbours: int) -> int:
-    """A free TCP port.
-
-    @param neighbours: Which other ports have to be free, counted from there.
-    """
+    """A free TCP port, with some neighbours free too, counted from there."""
     for port in _candidates():
         places = [port + step for step in (0, *neighbours)]
         # Whoever got one of them may not listen there yet.
@@ -60,9 +57,7 @@ def _candidates() -> Iterator[int]:
 
 
 def _range() -> range:
-    """Ports of which no other process takes any as long as this one lives; all of them, if there
-    are too many processes.
-    """
+    """Ports of which no other process that lives takes any; all, if there are too many."""
     for start in range(PORTS.start, PORTS.stop, OWN):
         path = Path(tempfile.gettempdir()) / f"rmqha-ports-{start}"
         try:

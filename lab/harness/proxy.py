@@ -40,10 +40,7 @@ DIRECTIONS = ("up", "down")
 
 
 class Flow:
-    """One direction of one connection: bytes come in, are spoiled, and go on.
-
-    @ivar passed: Bytes of it that were passed on, or swallowed.
-    """
+    """One direction of one connection: bytes come in, are spoiled, and go on."""
 
     def __init__(self, bridge: Bridge, direction: str) -> None:
         self.bridge, self.direction = bridge, direction
@@ -144,11 +141,7 @@ class Flow:
 
 
 class End(Protocol):
-    """One socket of the proxy.
-
-    @ivar into: Where what it hears goes.
-    @ivar out: Where what it says comes from.
-    """
+    """One socket of the proxy: what it hears goes C{into}, what it says comes C{out} of a flow."""
 
     def __init__(self, into: Flow, out: Flow) -> None:
         self.into, self.out = into, out
@@ -194,10 +187,7 @@ class End(Protocol):
 
 
 class Bridge:
-    """One connection through the proxy.
-
-    @ivar first: What its client said first.
-    """
+    """One connection through the proxy, and what its client said first."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -235,10 +225,7 @@ class Bridge:
                 end.transport.abortConnection()
 
     def half_open(self, keep: str) -> None:
-        """End one side without a word to the other, which stays as it is.
-
-        @param keep: C{client} or C{server}: the side that learns nothing.
-        """
+        """End one side without a word to the other, C{client} or C{server}, which is kept."""
         self.silent = True
         goes = self.server if keep == "client" else self.client
         if goes.transport is not None and not goes.lost:
@@ -362,10 +349,7 @@ class Network(ServerFactory):
 
 
 class Proxy(Piped):
-    """The parent's side.
-
-    @ivar address: Where slaves connect to.
-    """
+    """The parent's side, and the address where slaves connect to."""
 
     def __init__(
         self,
@@ -406,10 +390,7 @@ class Proxy(Piped):
         return int(self.do("cut"))
 
     def half_open(self, keep: str) -> None:
-        """Let one side of every connection disappear without a word to the one that stays.
-
-        @param keep: C{client}, the slave, or C{server}, the master.
-        """
+        """Let a side of every connection disappear; the C{client} (slave) or C{server} stays."""
         self.do("half-open", keep=keep)
 
     def refuse(self, on: bool) -> None:
@@ -425,10 +406,7 @@ class Proxy(Piped):
         self.do("bar", texts=texts)
 
     def swap(self, direction: str, old: str, new: str) -> None:
-        """Pass C{new} on for C{old} from now on.
-
-        @raise ValueError: If they are not of one length.
-        """
+        """Pass C{new} on for C{old}, of the same length, from now on."""
         if len(old) != len(new):
             raise ValueError(f"{old} and {new} are not of one length")
         self.do("swap", direction=direction, old=old, new=new)

@@ -1,6 +1,4 @@
-"""Clients of real brokers that wait for their answers, and a consumer that goes where it is
-sent.
-"""
+"""Clients of real brokers that wait for answers, and a consumer that goes where it is sent."""
 
 from __future__ import annotations
 
@@ -46,10 +44,7 @@ class Remote(BlockingConnection):
         return super().ask(command, timeout)
 
     def ask_all(self, commands: list[Command]) -> list[Command]:
-        """Ask many, some at a time.
-
-        @return: The answers, in the order they came.
-        """
+        """Ask many, some at a time; the answers are in the order they came."""
         found = []
         for first in range(0, len(commands), WINDOW):
             some = commands[first : first + WINDOW]
@@ -60,10 +55,9 @@ class Remote(BlockingConnection):
 
 
 def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0, later: int = 0) -> Command:
-    """A message to a queue of a topic, which is made by the first.
-
-    @param delay: Its delay level.
-    @param later: After how many milliseconds it is to come, as 5.x has it.
+    """A message to a queue of a topic, which is made by the first; with a delay level, or to come
+    after
+    some milliseconds, as 5.x has it.
     """
     told = {"TAGS": "A", "DELAY": str(delay or ""), "TIMER_DELAY_MS": str(later or "")}
     request = SendMessageV2Request(
@@ -96,10 +90,7 @@ def make_topic(topic: str, queues: int = 4) -> Command:
 
 
 def pull(topic: str, group: str, offset: int, queue_id: int = 0, wait: float = 0.0) -> Command:
-    """A pull of everything.
-
-    @param wait: How long it may be held, in seconds.
-    """
+    """A pull of everything, which may be held for some seconds."""
     request = PullMessageRequest(
         consumer_group=group,
         topic=topic,
@@ -151,10 +142,7 @@ class Follower:
     and, if nobody is there, from anybody; it commits to the master, or to whoever is there.
 
     @ivar ports: The brokers' client ports by their ids.
-    @ivar queue: The queue's id.
-    @ivar got: The bodies, as they came.
-    @ivar places: The id of the broker that each came from.
-    @ivar offset: Where it goes on.
+    @ivar places: The id of the broker that each body came from.
     @ivar which: Where it was sent last.
     """
 
@@ -169,10 +157,7 @@ class Follower:
     _open: dict[int, Remote] = field(init=False, factory=dict)
 
     def step(self, wait: float = 0.0) -> int:
-        """Pull once, and commit what came.
-
-        @return: The answer's code.
-        """
+        """Pull once, commit what came, and give the answer's code."""
         wanted = pull(self.topic, self.group, self.offset, self.queue, wait)
         broker, answer = self._ask(self.which, wanted)
         if "suggestWhichBrokerId" in answer.ext:
@@ -186,10 +171,7 @@ class Follower:
         return answer.code
 
     def commit(self) -> int:
-        """Say how far it is.
-
-        @return: The id of the broker that was told.
-        """
+        """Say how far it is, and give the id of the broker that was told."""
         broker, answer = self._ask(0, commit(self.topic, self.group, self.offset, self.queue))
         if answer.code:
             raise AssertionError(f"a commit at broker {broker} was answered {answer}")

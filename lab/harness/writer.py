@@ -29,11 +29,8 @@ class Write:
     """What was told about one write.
 
     @ivar n: Its number, of all of a L{History}.
-    @ivar key: Its C{UNIQ_KEY}.
     @ivar status: RocketMQ's; C{REFUSED} if it was not stored, C{FAILED} if the disk failed.
     @ivar begin: Physical offset of its record, -1 if there is none.
-    @ivar end: Just past it.
-    @ivar micros: From C{put} to its answer, in microseconds.
     @ivar waited: Whether it was to wait for what the configuration promises.
     """
 
@@ -64,19 +61,13 @@ class Write:
 
 @define
 class History:
-    """Everything that was written by one or more drivers, one after the other.
-
-    @ivar writes: In the order in which their results were heard.
-    """
+    """Everything that drivers wrote, in the order in which results were heard."""
 
     writes: list[Write] = field(factory=list)
     next: int = 0
 
     def numbers(self, count: int) -> int:
-        """Numbers for so many new writes.
-
-        @return: The first.
-        """
+        """Numbers for so many new writes, from the first one given."""
         first, self.next = self.next, self.next + count
         return first
 
@@ -92,10 +83,7 @@ class History:
 
 
 class Burst:
-    """Some writes under way.
-
-    @ivar writes: The results so far.
-    """
+    """Some writes under way, and the results so far."""
 
     def __init__(self, driver: Driver, count: int, *, wait: bool = True, **how: Any) -> None:
         self.count = count
@@ -126,19 +114,17 @@ class Burst:
         return self.writes
 
     def summary(self, timeout: float = PATIENCE) -> dict[str, Any] | None:
-        """Wait for all.
-
-        @return: C{statuses}, C{seconds} from first to last, and C{micros} of each write
-            that was stored; C{None} if the driver ended before.
+        """Wait for all: C{statuses}, C{seconds} from first to last, and C{micros} of each write
+        that was
+        stored; or C{None} if the driver ended before.
         """
         found: dict[str, Any] | None = self._asked.wait(timeout)
         return found
 
 
 class Driver(Piped, Node):
-    """A node that writes as it is told.
+    """A node that writes as it is told, and the history of that.
 
-    @ivar history: What it was told and what became of it.
     @ivar die: Places to die at, from L{lab.harness.kill_points}; used up by one start.
     @ivar synced: Where it keeps a copy of what it made durable, see L{lab.harness.power_cut}.
     """
@@ -182,11 +168,9 @@ class Driver(Piped, Node):
         return self
 
     def put(self, count: int, **how: Any) -> Burst:
-        """Begin to write messages with a key of their own each.
-
-        @param how: C{size} of the body in bytes, C{topic}, number of C{queues},
-            C{concurrency}, C{rate} a second, C{wait} for the promise, C{tell} each result,
-            C{properties}, the length of one property more.
+        """Begin to write messages with a key of their own each; C{rate} is a second, C{wait} for
+        the promise,
+        C{tell} each result, C{properties} the length of one property more.
         """
         return Burst(self, count, **how)
 
@@ -195,9 +179,6 @@ class Driver(Piped, Node):
         self.do("enough")
 
     def stop(self, timeout: float = PATIENCE) -> int:
-        """Stop it cleanly, through the pipe.
-
-        @return: Its exit code.
-        """
+        """Stop it cleanly, through the pipe, and give its exit code."""
         self.do("stop")
         return self.wait(timeout)

@@ -104,10 +104,7 @@ class Burst:
             self.driven.commands.say(self.number, done=True, answer=answer)
 
     def write(self, n: int) -> bool:
-        """Begin one write.
-
-        @return: Whether the store took it.
-        """
+        """Begin one write, and say whether the store took it."""
         driven = self.driven
         key = f"{driven.prefix}{n:012d}"
         properties = encode(
@@ -209,11 +206,7 @@ class Driven:
         return "stopping"
 
     def sync(self, number: int, how: str, seconds: float = 0.0, every: int = 1) -> str:
-        """Change the disk.
-
-        @param how: C{normal}, C{slow}, or C{fail} with EIO.
-        @param every: Which of the fsyncs, 1 for each.
-        """
+        """Make the disk C{normal}, C{slow}, or C{fail} with EIO at each so-many-th fsync."""
         count = 0
 
         def sync(fd: int) -> None:

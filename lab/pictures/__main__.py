@@ -1,7 +1,6 @@
-"""Start C{conf/2m-2s-sync}, let things happen, and make the pictures of the guide: the page of a
-node by Chromium (Debian's package C{chromium}), and three commands as terminals show them.
-
-C{make pictures}; they are in C{docs/_static} then.
+"""Start C{conf/2m-2s-sync}, let things happen, and make the pictures of the guide in
+C{docs/_static}:
+the page of a node by Chromium (Debian's C{chromium}), and three commands: C{make pictures}.
 """
 
 from __future__ import annotations
@@ -80,10 +79,7 @@ def commands(cluster: Cluster, folder: Path) -> None:
 
 
 def behind_java(made: Path, folder: Path) -> None:
-    """What C{rmqha status} prints of a slave behind a stock master.
-
-    @raise Missing: If C{make interop} has not brought RocketMQ here.
-    """
+    """What C{rmqha status} prints of a slave behind a stock master."""
     made.mkdir()
     tool = Tool(made, "5.3.3").start()
     keys = {"inSyncReplicas": 2, "totalReplicas": 2}
@@ -97,11 +93,7 @@ def behind_java(made: Path, folder: Path) -> None:
 
 
 def pages(reactor: Any, port: int, made: Path, folder: Path) -> Deferred[None]:
-    """The page of a node.
-
-    @param port: Of its admin port.
-    @param made: A folder for the browser.
-    """
+    """The page of a node at an admin port."""
 
     async def taken() -> None:
         browser = Browser.start(reactor, made / "browser")

@@ -30,10 +30,7 @@ UNSERVED = 9999
 
 @define
 class Scene:
-    """A cluster at work.
-
-    @ivar seconds: How long.
-    """
+    """A cluster at work, for some seconds."""
 
     cluster: Cluster
     seconds: float

@@ -22,12 +22,7 @@ WITHOUT_FONTS = re.sub(
 
 
 def picture(arguments: list[str], columns: int) -> str:
-    """Run a command, and draw what it prints.
-
-    @param arguments: Those of C{rmqha}.
-    @param columns: The width of the terminal.
-    @return: SVG.
-    """
+    """Run a command of C{rmqha}, and draw what it prints on so many columns, as SVG."""
     done = subprocess.run(
         [sys.executable, "-c", "from rmqha.cli.main import main; main()", *arguments],
         cwd=ROOT,

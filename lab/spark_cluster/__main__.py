@@ -1,7 +1,5 @@
-"""Start the cluster, say how to use it, end it: C{make spark-cluster}.
-
-It runs until Ctrl-C, or for C{--seconds}.  The exit code is 0 when every process started,
-ran and ended as it should.
+"""Start the cluster, say how to use it, end it, at Ctrl-C or after C{--seconds}: C{make
+spark-cluster}.  The exit code is 0 when every process started, ran and ended as it should.
 """
 
 from __future__ import annotations
@@ -57,11 +55,7 @@ def main(
 def run(
     cluster: SparkCluster, console: Console, asked: threading.Event, seconds: float | None
 ) -> int:
-    """Start, watch, stop.
-
-    @param asked: Set when it is to end.
-    @return: The exit code.
-    """
+    """Start, watch until it is to end, and stop."""
     code = 0
     console.print("starting Spark's master, then its workers: some ten seconds")
     try:
@@ -100,10 +94,7 @@ def show(cluster: SparkCluster, console: Console) -> None:
 
 
 def watch(cluster: SparkCluster, asked: threading.Event, seconds: float | None) -> None:
-    """Wait until it is to end.
-
-    @raise Unusable: If a process ends by itself.
-    """
+    """Wait until it is to end; L{Unusable} if a process ends by itself."""
     left = float("inf") if seconds is None else seconds
     while left > 0 and not asked.wait(min(LOOK, left)):
         left -= LOOK

@@ -65,13 +65,9 @@ class Unusable(Exception):
 class SparkCluster:
     """A master, its workers, and maybe a Connect server, from C{with} to its end.
 
-    @ivar folder: For logs and what workers write; made if it is not there.
-    @ivar count: Workers.
-    @ivar cores: Of each worker.
-    @ivar memory: Of each worker, as Spark says it: C{1g}.
+    @ivar cores: Of each worker, as C{memory}, which Spark says so: C{1g}.
     @ivar serving: Whether there is a Connect server from the start.
     @ivar environment: More for all processes, by name.
-    @ivar workers: Their processes; a test may kill them.
     """
 
     folder: Path
@@ -142,11 +138,7 @@ class SparkCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start all, and wait until each can be used.
-
-        @raise Unusable: If one cannot.
-        @raise JavaMissing: If there is no Java.
-        """
+        """Start all, and wait until each can be used; L{Unusable} or C{JavaMissing} if not."""
         self.sockets = _short_folder()
         self._spawn(self.master, MASTER, *self._listen("master"))
         self._until(self.master, lambda: self._listens("master"))
@@ -162,20 +154,14 @@ class SparkCluster:
             self._until(self.connect, lambda: self._listens("connect"))
 
     def serve(self) -> None:
-        """Start the Connect server, if it was left out.
-
-        @raise Unusable: If it does not start.
-        """
+        """Start the Connect server, if it was left out."""
         if not self.serving:
             self.serving = True
             self._spawn(self.connect, SUBMIT, *self._submit())
             self._until(self.connect, lambda: self._listens("connect"))
 
     def stop(self) -> list[str]:
-        """End all: who uses the workers, the workers, the master.
-
-        @return: What did not end as it should.
-        """
+        """End workers' users, workers, and the master; say what did not end as it should."""
         wrong = []
         for group in ([self.connect], self.workers, [self.master]):
             started = [process for process in group if process.process is not None]
@@ -266,10 +252,7 @@ class SparkCluster:
             return trial.connect_ex((LOOPBACK, self._ports[name])) == 0
 
     def _until(self, process: Process, ready: Any) -> None:
-        """Wait until a process can be used.
-
-        @raise Unusable: If it ends before, or takes too long.
-        """
+        """Wait until a process can be used; L{Unusable} if it ends before, or takes too long."""
 
         def look() -> bool:
             if not process.running:

@@ -20,10 +20,7 @@ ENDED_WELL = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 def end(process: Process) -> list[str]:
-    """Wait for a process that was told to end, then end what it left.
-
-    @return: What did not go as it should.
-    """
+    """Wait for a process that was told to end, end what it left, and say what did not go well."""
     wrong = []
     pid = process.pid
     try:
@@ -48,10 +45,7 @@ def end_session(leader: int) -> None:
 
 
 def in_session(leader: int) -> list[int]:
-    """The processes of a session.
-
-    @param leader: The process that began it, which may have ended.
-    """
+    """The processes of a session, whose leader may have ended."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -44,19 +44,13 @@ SMALL: dict[str, object] = {
 
 
 def broker_ports() -> int:
-    """A listen port whose neighbours are free: a stock broker also takes the second below
-    it, and 4.9 always the next one for HA.
-    """
+    """A port whose neighbours are free: a broker takes the second below, 4.9 the next one too."""
     return free_port(-2, -1, 1)
 
 
 @frozen
 class Row:
-    """What is compared of a message that a consumer can reach.
-
-    @ivar place: Its physical offset.
-    @ivar body: The first half of the body's SHA-256.
-    """
+    """What is compared of a message that a consumer can reach; half of its body's SHA-256 is."""
 
     topic: str
     queue: int
@@ -78,7 +72,6 @@ class Sent:
 
     @ivar status: RocketMQ's, or the exception's name.
     @ivar places: Physical offsets of what was stored (a batch has several).
-    @ivar bodies: Hashes, as in L{Row}.
     """
 
     n: int
@@ -92,9 +85,7 @@ class Sent:
 
     @property
     def acknowledged(self) -> list[Acknowledged]:
-        """What was told, for C{rmqha doctor}: where delayed and half messages are, their topic does
-        not say.
-        """
+        """For C{rmqha doctor}, by place: the topic of delayed and half messages does not say it."""
         places = self.places if len(self.places) == len(self.bodies) else [None] * len(self.bodies)
         return [
             Acknowledged(offset=place, body_sha256=body)
@@ -104,10 +95,7 @@ class Sent:
 
 @define
 class Sends:
-    """Some sends under way.
-
-    @ivar sent: Those that were told, so far.
-    """
+    """Some sends under way, and those that were told so far."""
 
     asked: Asked
     sent: list[Sent]
@@ -118,19 +106,13 @@ class Sends:
         return [sent for sent in list(self.sent) if sent.status == "SEND_OK"]
 
     def wait(self, timeout: float = 120.0) -> dict[str, int]:
-        """Wait for all.
-
-        @return: How many ended how.
-        """
+        """Wait for all, and say how many ended how."""
         found: dict[str, int] = self.asked.wait(timeout)
         return found
 
 
 class Tool(Piped):
-    """The helper's JVM of one version, with a name server in it.
-
-    @ivar jvm: The JVM's options.
-    """
+    """The helper's JVM of one version, with a name server in it."""
 
     jvm = jars.BRIEF
 
@@ -167,7 +149,7 @@ class Tool(Piped):
 
         @param kind: C{single}, C{big} (noise), C{batch} (five each), C{delay},
             C{transaction} or C{transaction-rollback}.
-        @param properties: Length of one property more, for messages with large ones.
+        @param properties: Length of one property more.
         @param wait: Whether each asks for the broker's whole promise.
         """
         first, self.next = self.next, self.next + count
@@ -195,10 +177,8 @@ class Tool(Piped):
 
     def back(self, broker: Broker, group: str, places: list[int]) -> None:
         """Give messages back, as a consumer that failed with them: a second later each is in
-        C{%RETRY%} and the group's name.
-
-        @param group: At most 120 characters, or 248 with 5.x, whose records then have a
-            topic's length of two bytes.
+        C{%RETRY%} and
+        the group's name, which has at most 120 characters, or 248 with 5.x and its longer topics.
         """
         self.do("back", address=broker.client_address, group=group, places=places)
 
@@ -207,10 +187,9 @@ class Tool(Piped):
         self.do("enough")
 
     def register(self, master: tuple[str, int], name: object = SMALL["brokerName"]) -> None:
-        """Tell the name server of a master of ours, as its client port will one day.
-
-        5.3.3 slaves learn the HA address from there and nowhere else: they drop the
-        C{haMasterAddress} of their configuration before their HA client exists.
+        """Tell the name server of a master of ours: 5.3.3 slaves learn the HA address from there
+        and nowhere
+        else, as they drop their C{haMasterAddress} before their HA client exists.
         """
         self.do(
             "register",
@@ -227,19 +206,15 @@ class Tool(Piped):
         return found
 
     def pull(self, topic: str, names: str = "") -> list[Row]:
-        """All that the brokers serve of a topic.
-
-        @param names: Another name server's address.
-        """
+        """All that the brokers of a name server serve of a topic."""
         return rows_of(self.do("pull", BOOT, namesrv=names or self.names, topic=topic))
 
     def read(
         self, store: StoreSettings, topic: str = "", keys: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """What C{DefaultMessageStore} reads in a copy of a stopped store.
-
-        @return: C{min} and C{max} offset, C{queues} with their bounds, C{rows}, and for
-            each key of C{keys} the places that the index finds.
+        """What C{DefaultMessageStore} reads in a copy of a stopped store: C{min} and C{max} offset,
+        C{queues} with their bounds, C{rows}, and the places that the index finds for each of
+        C{keys}.
         """
         copy = Folder("interop-copy-")
         root = copy.path / "store"
@@ -262,12 +237,7 @@ class Tool(Piped):
 
 
 class Broker(Process):
-    """A stock broker.
-
-    @ivar keys: The configuration file's content; change it between two starts.
-    @ivar root: The store.
-    @ivar jvm: The JVM's options.
-    """
+    """A stock broker, and its configuration, to be changed between two starts."""
 
     jvm = jars.BRIEF
 

@@ -1,6 +1,4 @@
-"""Stock clients of several languages as processes that take the same commands: send these
-bodies, consume that topic.
-"""
+"""Stock clients of several languages as processes that take the same commands."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ class Got:
 
     @ivar times: How often it has come back.
     @ivar said: A property that all senders set.
-    @ivar born: When it was sent, in milliseconds since 1970, from clients that tell.
-    @ivar stored: When it was stored where it was got.
+    @ivar born: When it was sent, as C{stored}, in milliseconds since 1970, from clients that tell.
     """
 
     topic: str
@@ -55,7 +52,6 @@ class Answer:
     """What came of one send.
 
     @ivar status: RocketMQ's name for it, C{SENT} where nobody answers, or the error's name.
-    @ivar id: The client's id of the message.
     @ivar place: The broker's id of it, from clients that tell.
     """
 
@@ -69,10 +65,7 @@ class Answer:
 
 @define(eq=False)
 class Consumer:
-    """A consumer that runs.
-
-    @ivar got: What it got so far, in order.
-    """
+    """A consumer that runs, and what it got so far, in order."""
 
     client: Client
     name: str
@@ -89,10 +82,7 @@ class Consumer:
         return [got.body for got in list(self.got)]
 
     def until_got(self, bodies: Sequence[str], timeout: float = SOON) -> list[Got]:
-        """Wait until it has got these.
-
-        @return: Those, as they came.
-        """
+        """Wait until it has got these, and give them as they came."""
         wanted = set(bodies)
 
         def told() -> str:
@@ -115,12 +105,7 @@ class Consumer:
 
 @define(eq=False)
 class Client:
-    """A stock client that works with one name server.
-
-    @ivar process: It takes the commands.
-    @ivar title: For the table.
-    @ivar names: The name server's address.
-    """
+    """A stock client's process that works with one name server."""
 
     process: Piped
     title: str
@@ -134,10 +119,7 @@ class Client:
     def send(
         self, topic: str, bodies: Sequence[str], how: str = "sync", **more: Any
     ) -> list[Answer]:
-        """Send each body, tagged with the colours in turn, its key the body.
-
-        @param how: C{sync} all clients know.
-        """
+        """Send each body, its key, tagged with the colours in turn; C{sync} all clients know."""
         colours = itertools.cycle(COLOURS)
         content: dict[str, Any] = {
             "namesrv": self.names,
@@ -210,10 +192,7 @@ class Other(Piped):
         self.folder = folder
 
     def command(self) -> list[str]:
-        """Its command line.
-
-        @raise jars.Missing: If it cannot be installed here.
-        """
+        """Its command line."""
         raise NotImplementedError
 
     def start(self) -> Self:
@@ -259,9 +238,7 @@ OTHERS: tuple[type[Other], ...] = (NodeClient, CppClient, JpypeClient)
 
 
 def java_client(tool: Tool, names: str, header: str = "JSON") -> Client:
-    """The Java client in the helper's JVM, whose requests have their headers in one form from
-    now on.
-    """
+    """The Java client in the helper's JVM, with headers in one form from now on."""
     tool.do("serialize", type=header)
     return Client(tool, f"Java {tool.version}, {header}", names)
 

@@ -1,6 +1,4 @@
-"""A group of stock controllers (RocketMQ 5.3.3) as processes on loopback, a client that asks them,
-and members of their sets, Java's and ours.
-"""
+"""A group of stock controllers (5.3.3) on loopback, and members of their sets, Java's and ours."""
 
 from __future__ import annotations
 
@@ -32,16 +30,9 @@ MAIN = "org.apache.rocketmq.controller.ControllerStartup"
 
 
 class StockController(Process):
-    """One controller.
-
-    @ivar port: Where it is asked, and its peers speak raft.
-    @ivar store: The folder with all it knows.
-    """
+    """One controller, and the folder with all it knows."""
 
     def __init__(self, folder: Path, number: int, ports: list[int]) -> None:
-        """@param number: Which of the group it is.
-        @param ports: Those of all of the group.
-        """
         super().__init__(f"controller-{number}", folder / f"controller-{number}.log")
         self.port = ports[number]
         self._home = folder / f"controller-{number}"
@@ -76,9 +67,7 @@ def controllers(folder: Path, count: int) -> list[StockController]:
 
 @define
 class BlockingClient:
-    """Asks over connections of its own, which stay, as controllers take a member for alive while
-    its connection is there.
-    """
+    """Asks over connections that stay: a member is alive for controllers while one does."""
 
     _open: dict[str, Remote] = field(factory=dict)
 

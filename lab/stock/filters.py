@@ -21,9 +21,7 @@ KEPT = ROOT / "tests" / "data" / "sql92.json"
 
 
 def said_by(version: str, asked: Path, home: Path) -> dict[str, str]:
-    """What a release says: a letter a set (true, false, null or an exception: t, f, n, x), or
-    C{"!"} of an expression that it refuses.
-    """
+    """What a release says, t, f, n or x (exception) of each set, or C{"!"} where it refuses."""
     command = jars.java(version, "Filters", home, str(asked))
     found = subprocess.run(command, check=True, capture_output=True, timeout=120)
     told: dict[str, str] = json.loads(found.stdout.decode().splitlines()[-1])

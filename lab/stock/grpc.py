@@ -23,11 +23,7 @@ LONGEST = 240.0
 
 
 class GrpcProxy(Process):
-    """A stock proxy in cluster mode.
-
-    @ivar names: The name server's address.
-    @ivar port: Where gRPC clients connect.
-    """
+    """A stock proxy in cluster mode, and the port for gRPC clients."""
 
     def __init__(self, folder: Path, names: str, cluster: str) -> None:
         super().__init__("proxy-5.3.3", folder / "proxy.log")
@@ -36,10 +32,7 @@ class GrpcProxy(Process):
         self.port, self.remoting_port = free_ports(2)
 
     def start(self) -> Self:
-        """Start it, and wait until it says that it has.
-
-        @raise Missing: If it was not resolved.
-        """
+        """Start it, and wait until it says that it has."""
         conf = self.folder / "proxy.json"
         conf.write_text(
             json.dumps(
@@ -70,10 +63,7 @@ class GrpcProxy(Process):
 
 @frozen
 class Outcome:
-    """What became of one of the client's scenarios.
-
-    @ivar fault: Empty if all was as it should be.
-    """
+    """What became of one of the client's scenarios; the fault is empty if all was well."""
 
     name: str
     seconds: float
@@ -81,39 +71,26 @@ class Outcome:
 
 
 def java_client(port: int, home: Path, *scenarios: str) -> list[str]:
-    """The command line of the official Java client.
-
-    @param scenarios: Which; all that any proxy is asked, without one.
-    @raise Missing: If it was not resolved.
-    """
+    """The command line of the official Java client, for all scenarios of a proxy or some."""
     return jars.alone("client-java-5.2.0", str(CLIENT), home, f"127.0.0.1:{port}", *scenarios)
 
 
 def python_client(port: int, home: Path) -> list[str]:
-    """That of the official Python client.
-
-    @raise Missing: If it cannot be installed here.
-    """
+    """That of the official Python client."""
     path = f"PYTHONPATH={packages.grpc_python()}"
     script = str(jars.HERE / "python" / "grpc_client.py")
     return ["env", path, f"HOME={home}", sys.executable, script, f"127.0.0.1:{port}"]
 
 
 def node_client(port: int, home: Path) -> list[str]:
-    """That of the official Node client.
-
-    @raise Missing: If it cannot be installed here.
-    """
+    """That of the official Node client."""
     script = str(jars.HERE / "node" / "grpc" / "client.js")
     told = str(packages.grpc_node()), f"127.0.0.1:{port}"
     return ["env", f"HOME={home}", "node", script, *told]
 
 
 def outcomes(command: list[str], home: Path) -> list[Outcome]:
-    """Have a client do its scenarios, side by side.
-
-    @raise AssertionError: If it ended otherwise.
-    """
+    """Have a client do its scenarios, side by side."""
     done = subprocess.run(
         command,
         cwd=home,

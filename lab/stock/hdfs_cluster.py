@@ -103,9 +103,7 @@ class HdfsFile:
         return evolve(self, path=f"{self._path}/{name}")
 
     def _ask(self, method: str, operation: str, data: bytes = b"", **more: str) -> bytes:
-        """@raise FileNotFoundError: If there is none.
-        @raise OSError: If it is not possible.
-        """
+        """C{FileNotFoundError} if there is none, C{OSError} if it is not possible."""
         query = urlencode({"op": operation, "user.name": USER, **more})
         door, place = self._door, f"/webhdfs/v1/{quote(self._path)}?{query}"
         body = b""

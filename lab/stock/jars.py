@@ -1,7 +1,5 @@
-"""The stock peers' jars: resolved by Maven once, kept in an ignored folder with our Java
-helper compiled against them.
-
-Run it as C{python -m lab.stock.jars}; C{make interop} does.
+"""The stock peers' jars: resolved by Maven once, by C{make interop}, kept in an ignored folder with
+our Java helper compiled against them.
 """
 
 from __future__ import annotations
@@ -54,12 +52,7 @@ ALONE = {
 
 
 def alone(name: str, main: str, home: Path, *arguments: str) -> list[str]:
-    """The command line of a JVM that runs one of L{ALONE}.
-
-    @param main: A class, or the path of a source.
-    @param home: As in L{java}.
-    @raise Missing: If it was not resolved.
-    """
+    """The command line of a JVM that runs one of L{ALONE}, if it was resolved."""
     if not (library(name) / ".complete").exists():
         raise Missing(f"{name} is not resolved; run make interop")
     return [
@@ -89,11 +82,9 @@ def sources() -> list[Path]:
 def java(
     version: str, main: str, home: Path, *arguments: str, jvm: tuple[str, ...] = BRIEF
 ) -> list[str]:
-    """The command line of a JVM that runs RocketMQ's or our classes.
+    """The command line of a JVM that runs RocketMQ's or our classes, if L{resolve} has been run.
 
     @param home: What it takes for its user's home; its logs and leftovers go there.
-    @param jvm: The JVM's options for memory and speed.
-    @raise Missing: If L{resolve} has not been run.
     """
     if shutil.which("java") is None:
         raise Missing("no java on the PATH; a JDK 8 or later is needed")
@@ -117,10 +108,7 @@ def java(
 
 
 def resolve(version: str) -> None:
-    """Fetch a version's jars, unless they are there, and compile our helper.
-
-    @raise Missing: If there is no Maven or no JDK, or they fail.
-    """
+    """Fetch a version's jars, unless they are there, and compile our helper, or L{Missing}."""
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             raise Missing(f"no {tool} on the PATH; a JDK is needed")
@@ -136,10 +124,7 @@ def resolve(version: str) -> None:
 
 
 def resolve_alone() -> None:
-    """Fetch the jars of L{ALONE}, unless they are there.
-
-    @raise Missing: If there is no Maven, or it fails.
-    """
+    """Fetch the jars of L{ALONE}, unless they are there; L{Missing} without Maven."""
     for name, coordinates in ALONE.items():
         artifact, version = coordinates.split(":")
         _fetch(name, "alone.xml", f"-Dartifact={artifact}", f"-DartifactVersion={version}")

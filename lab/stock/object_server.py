@@ -19,10 +19,8 @@ START_MOST = 180.0
 
 
 class ObjectServer(ABC):
-    """One server.
+    """One server; the folder of its jars has the C{pom.xml} that names them.
 
-    @cvar title: What people call it.
-    @cvar jars: The folder of its jars, and of the C{pom.xml} that names them.
     @cvar target: What C{make} fetches it by.
     @ivar environment: How clients find it, and who they are.
     """
@@ -32,9 +30,7 @@ class ObjectServer(ABC):
     target: ClassVar[str]
 
     def __init__(self, folder: Path) -> None:
-        """@param folder: Its own, for what it has and for its settings.
-        @raise Missing: If it was not fetched, or there is no Java.
-        """
+        """@param folder: Its own, for what it has and for its settings."""
         if shutil.which("java") is None:
             raise Missing(f"no java on the PATH; {self.title} needs Java 17 or later")
         if not (KEPT / self.jars / ".complete").exists():
@@ -45,10 +41,7 @@ class ObjectServer(ABC):
 
     @classmethod
     def fetch(cls) -> int:
-        """Fetch its jars, unless they are there.
-
-        @return: 1 if there is no Maven, or it fails, and 0 otherwise: as a process ends.
-        """
+        """Fetch its jars, unless they are there: 0, or 1 if that fails, as processes end."""
         place = KEPT / cls.jars
         done = place / ".complete"
         if done.exists():
@@ -89,7 +82,6 @@ class ObjectServer(ABC):
 
         @param prefix: A command that runs it.
         @param jvm: Options of Java; by default it starts fast, and does not become so.
-        @raise AssertionError: If it does not in time.
         """
         with open(self.own / "log", "ab") as log:
             self._process = subprocess.Popen(

@@ -17,19 +17,12 @@ from lab.stock.jars import HERE, KEPT, Missing, say
 
 
 def node() -> Path:
-    """The folder with C{node_modules}.
-
-    @raise Missing: If there is no Node, or npm cannot install what is pinned.
-    """
+    """The folder with C{node_modules}, or L{Missing} without Node."""
     return _modules("node", HERE / "node")
 
 
 def python() -> Path:
-    """The interpreter of an environment with the clients from PyPI.
-
-    @raise Missing: If pip cannot install what is pinned: the C++ client's wheel has a
-        library for few systems.
-    """
+    """The interpreter of an environment with the clients from PyPI, or L{Missing}."""
     pinned = HERE / "python" / "requirements.txt"
 
     def install(folder: Path) -> None:
@@ -45,19 +38,12 @@ def python() -> Path:
 
 
 def grpc_node() -> Path:
-    """The folder with C{node_modules} of the official gRPC client.
-
-    @raise Missing: As L{node}.
-    """
+    """The folder with C{node_modules} of the official gRPC client."""
     return _modules("grpc-node", HERE / "node" / "grpc")
 
 
 def grpc_python() -> Path:
-    """The folder of the official gRPC client, for C{PYTHONPATH}: its package has the name of the
-    C++ client's.
-
-    @raise Missing: If pip cannot install what is pinned.
-    """
+    """The folder, for C{PYTHONPATH}, of the official gRPC client, named as the C++ client's is."""
     pinned = HERE / "python" / "grpc-requirements.txt"
 
     def install(folder: Path) -> None:

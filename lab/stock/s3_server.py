@@ -22,12 +22,7 @@ REGION = "us-east-1"
 
 
 class S3Server(ObjectServer):
-    """One server.
-
-    @ivar folder: Where its objects are, below the name of their bucket.
-    @ivar key: The account's name.
-    @ivar secret: What requests are signed with.
-    """
+    """One server, whose objects are in a folder below the name of their bucket."""
 
     title, jars, target = "S3Proxy", "s3proxy", "s3-server"
 

@@ -58,10 +58,7 @@ LONGEST = 60.0
 
 
 def survivors(module: str, tests: str) -> tuple[int, list[str]]:
-    """Change one module.
-
-    @return: How many changes were made, and those that no test noticed.
-    """
+    """Change one module: how many changes were made, and those that no test noticed."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         copy = Path(name) / "rmqha"
         left = shutil.ignore_patterns(".*", "_trial_temp*", "_build", "build", "__pycache__")
@@ -109,10 +106,9 @@ def survivors(module: str, tests: str) -> tuple[int, list[str]]:
 
 
 def environment(copy: Path, *, compiled: bool = False) -> dict[str, str]:
-    """That of the tests: they are to import the copy, to try as few random cases as
-    C{make test-core}, and the same ones each time.
-
-    @param compiled: Whether what they import is kept compiled.
+    """That of the tests: they import the copy, and try as few random cases as C{make test-core},
+    the same
+    ones each time; and what they import is kept compiled, or not.
     """
     kept = "" if compiled else "1"
     quick = {"RMQHA_TESTS": "core", "HYPOTHESIS_PROFILE": "mutants"}
@@ -127,10 +123,7 @@ def told(module: str, mutation: dict[str, object], lines: list[str]) -> str:
 
 
 def main(names: list[str]) -> int:
-    """Change the modules that are named, or all.
-
-    @return: 1 if a change is neither noticed nor known.
-    """
+    """Change the modules that are named, or all: 1 if a change is neither noticed nor known."""
     known = KNOWN.read_text(encoding="utf-8")
     chosen = {each: MODULES[each] for each in MODULES if not names or each.split("/")[-1] in names}
     new = 0

@@ -1,6 +1,4 @@
-"""C{pyrocketmq} as a child process, which drives the Java client's jars in a JVM inside this
-process: see lab/stock/clients.py.
-"""
+"""C{pyrocketmq} as a child process, with the Java client's jars in its own JVM."""
 
 import os
 import sys

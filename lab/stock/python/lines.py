@@ -1,6 +1,4 @@
-"""Commands and answers, one JSON object a line: the side of the Python clients, which run in an
-environment of their own, each command in a thread.
-"""
+"""Commands and answers, a JSON object a line: the side of the Python clients, a thread each."""
 
 import json
 import sys
@@ -28,11 +26,7 @@ def _answer(commands, asked):
 
 
 def serve(commands):
-    """Serve until stdin ends.
-
-    @param commands: What to do for each command, by name: called with the command's number
-        and content; what it returns is the answer.
-    """
+    """Serve commands until stdin ends; each is called with its number and content, and answers."""
     say(news="ready")
     for line in sys.stdin:
         thread = threading.Thread(target=_answer, args=(commands, json.loads(line)), daemon=True)
