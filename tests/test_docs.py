@@ -209,9 +209,7 @@ class PathTests(SynchronousTestCase):
         self.assertEqual(wrong, [])
 
     def test_functions_exist(self) -> None:
-        """Every function that stands beside a module, in a page about the code, is defined
-        there.
-        """
+        """Functions beside modules, in pages about the code, are defined there."""
         wrong, seen = [], 0
         for page in (WAY, GLOSSARY, DEVELOPMENT):
             text = page.read_text(encoding="utf-8")

@@ -27,9 +27,7 @@ class NameTests(SynchronousTestCase):
         return said.getvalue()
 
     def test_unknown(self) -> None:
-        """A name of nothing is told, with the names there are, and nothing is run, not even what
-        other names choose.
-        """
+        """An unknown name is told, with those there are, and nothing at all is run."""
         for full in ([], ["--full"]):
             for name in ("unknown", "--ful", f"{SLAVE}s", "tests.interop.test_java_slave"):
                 said = self.refused(*full, SLAVE, name)

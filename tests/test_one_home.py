@@ -1,6 +1,4 @@
-"""Facts that have one home, held by tests: names that are fixed by RocketMQ or by a store's
-layout.
-"""
+"""Facts with one home, held by tests: names fixed by RocketMQ or by a store's layout."""
 
 from __future__ import annotations
 

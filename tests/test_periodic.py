@@ -118,9 +118,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.calls, [0.0, 6.0])
 
     def test_another_interval(self) -> None:
-        """A second start changes the interval, from now on; with the same one it changes
-        nothing.
-        """
+        """A second start changes the interval from now on; the same one changes nothing."""
         self.job.start(2.0)
         self.clock.advance(1.0)
         self.job.start(2.0)
@@ -149,9 +147,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual((self.calls, self.clock.getDelayedCalls()), ([1.0], []))
 
     def test_few_lines(self) -> None:
-        """Of a job that fails each second one line a minute is written, and one when it works
-        again.
-        """
+        """A job that fails each second is a line a minute, and one when it works again."""
         lines = self.lines()
         self.does = self.broken
         self.job.start(1.0)
@@ -222,9 +218,7 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_stuck(self) -> None:
-        """A run of a vital job that does not end is a trouble, and in the end one that only
-        another start mends.
-        """
+        """A vital job's run that does not end is a trouble, then one for another start."""
         hung: Deferred[None] = Deferred()
         self.does = lambda: hung
         self.job.start(1.0, now=True)

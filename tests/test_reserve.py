@@ -40,9 +40,7 @@ class ReserveTests(SynchronousTestCase):
         quarantine_bytes(self.root, 0, 100_000, [memoryview(bytes(100_000))])
 
     def test_full(self) -> None:
-        """Epoch, marks, events and what is cut off are written on a disk on which nothing else
-        is.
-        """
+        """Epoch, marks, events and cut bytes are on a disk with nothing else on it."""
         reserve.keep(self.root)
         self.fill()
         self.write_all()
@@ -70,9 +68,7 @@ class ReserveTests(SynchronousTestCase):
         self.assertGreater(held.st_blocks * 512, reserve.SIZE - (16 << 10))
 
     def test_rest_is_taken_again(self) -> None:
-        """Of what was given for something that stays the rest is taken again, before the log gets
-        it.
-        """
+        """Of what was given for something that stays the rest is taken before the log's."""
         reserve.keep(self.root)
         self.fill()
         event_file.append(self.own / "events.jsonl", [event_file.Event(1, "state", "full")])

@@ -34,9 +34,7 @@ class EventsTests(SynchronousTestCase):
         return [(row["kind"], row["text"]) for row in self.events.rows()]
 
     def test_edges(self) -> None:
-        """A state that changes is an event, with what it was before; a reason that changes is
-        none.
-        """
+        """A changed state is an event, with what it was before; a changed reason is none."""
         self.events.start()
         for facts in (
             {"state": ("recovering", "still reading")},

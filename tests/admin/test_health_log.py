@@ -37,9 +37,7 @@ class HealthLogTests(SynchronousTestCase):
         return self.lines
 
     def test_edges(self) -> None:
-        """One line when a reason begins and one when it is over, and none between, however its
-        numbers change.
-        """
+        """A line when a reason begins and one when it is over, however its numbers change."""
         self.assertEqual(self.told(looks=3), [])
         self.assertEqual(
             self.told(HealthReason("no-master", "60 s")), [("warn", "Unhealthy: no-master: 60 s")]
@@ -59,9 +57,7 @@ class HealthLogTests(SynchronousTestCase):
         self.assertEqual(self.told(twin), [("info", "Healthy again: no-master is over after 2 s")])
 
     def test_told_elsewhere(self) -> None:
-        """What has lines of its own has none here, and what only the other probes fail for has
-        none.
-        """
+        """What has lines of its own has none here, nor has what only other probes fail for."""
         told = HealthReason("failed", "a", told=True)
         unready = HealthReason("first-copy", "b", fails=HealthProbe.READY)
         self.assertEqual(self.told(told, unready, looks=2), [])

@@ -209,9 +209,7 @@ class AdminTests(SynchronousTestCase):
                 self.assertIn("error", content)
 
     def test_drop_a_slot(self) -> None:
-        """A slot is dropped once; an address without one is 404, and no other method does
-        anything.
-        """
+        """A slot is dropped once; without one it is 404, and no other method does anything."""
         for address in ("10.0.0.5", "fe80::1"):
             for method in ("GET", "POST", "PUT", "HEAD"):
                 self.assertEqual(self.ask(f"/slots/{address}", method)[0], 405)
@@ -302,9 +300,7 @@ class AdminTests(SynchronousTestCase):
         self.assertIsNotNone(port.buildProtocol(None))
 
     def test_a_crowd_makes_room_for_itself(self) -> None:
-        """A10: a probe stays between its connection and its request, however many of one address
-        come back meanwhile.
-        """
+        """A10: a probe stays until its request, however many of one address come back meanwhile."""
         port = AdminPort(self.site, clock=Clock())
 
         def come(host: str) -> tuple[Any, StringTransport]:
@@ -326,9 +322,7 @@ class AdminTests(SynchronousTestCase):
         self.assertTrue(answer.value().startswith(b"HTTP/1.1 200"))
 
     def test_slow_requests(self) -> None:
-        """A request has to be whole in time, however often a little of it comes; the next one on
-        the same connection has as long.
-        """
+        """A request has to be whole in time, however often some comes; each has as long."""
         clock = Clock()
         channel, transport = self.connected(AdminPort(self.site, clock=clock))
         clock.advance(DEADLINE - 1)

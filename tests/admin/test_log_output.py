@@ -35,9 +35,7 @@ class LogOutputTests(SynchronousTestCase):
         return out.getvalue().splitlines()
 
     def test_threshold(self) -> None:
-        """Another level is in force at once; the change to one that hides more is told before
-        it.
-        """
+        """Another level is in force at once; a change to a quieter one is told before it."""
         out = io.StringIO()
         threshold = LogThreshold(LogLevelName.INFO)
         to = written_to(out, LogSettings(), "broker-a/0", threshold)
@@ -62,9 +60,7 @@ class LogOutputTests(SynchronousTestCase):
         )
 
     def test_text(self) -> None:
-        """A line says when, how bad, on which node and about what, without a class; what follows in
-        other lines is indented.
-        """
+        """A line says when, how bad, on which node and about what; further ones are indented."""
         first, second, rest, *trace, last = self.lines()
         self.assertTrue(
             re.fullmatch(

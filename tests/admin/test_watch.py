@@ -30,9 +30,7 @@ class WatchTests(SynchronousTestCase):
     """L{Watch}."""
 
     def test_watch(self) -> None:
-        """It looks at once and then each time, whatever it meets, until it is stopped; its node's
-        status names it as long.
-        """
+        """It looks at once and each time, whatever it meets, until it is stopped; status tells."""
         clock = Clock()
         seen = Seen(clock)
         self.assertEqual(rows_of(seen.jobs()), [])

@@ -283,9 +283,7 @@ class ResumeTests(ReceiverCase):
         self.assertFalse((self.root / "rmqha" / "quarantine").exists())
 
     def test_damaged(self) -> None:
-        """Where valid records follow a damaged one they go to quarantine before all is received
-        again.
-        """
+        """Where valid records follow a damaged one they go to quarantine before the new copy."""
         self.received()
         path = self.root / "commitlog" / self.named(4)[-1]
         data = bytearray(path.read_bytes())
@@ -346,9 +344,7 @@ class AcknowledgeTests(ReceiverCase):
     """What the master makes of it."""
 
     def test_nothing_is_acknowledged(self) -> None:
-        """No SYNC write is ever acknowledged by an archive, however often it connects and starts
-        anew.
-        """
+        """No SYNC write is ever acknowledged by an archive, however often it starts anew."""
         self.patch(probe, "PROBE_WINDOW", 500)
         for seed in range(tries(6)):
             dice = random.Random(seed)
@@ -375,9 +371,7 @@ class AcknowledgeTests(ReceiverCase):
             self.unserve()
 
     def test_reported_late(self) -> None:
-        """What it has is reported when no write waits for it any more: the master need not keep its
-        files for longer.
-        """
+        """What it has is reported when no write waits for it: the master may delete its files."""
         factory = self.serve()
         self.receive()
         self.passes(DELAY - 5)

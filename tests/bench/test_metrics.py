@@ -11,9 +11,7 @@ class UncountedTests(BrokerTestCase):
     """L{REPLACED}"""
 
     def counted(self) -> tuple[int, int, int]:
-        """Writes that were timed, messages that came, and kinds of requests that were timed, after
-        a write and another request.
-        """
+        """Timed writes, messages that came, and kinds of timed requests, after two requests."""
         serving = self.broker()
         serving.counts.watch(serving.store.dispatcher, serving.store.queues)
         client = self.client()

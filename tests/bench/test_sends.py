@@ -93,9 +93,7 @@ class SendsTests(SynchronousTestCase):
             self.assertEqual(costs, [500.0, 250.0, 1000.0])
 
     def test_figures(self) -> None:
-        """Each figure that is seen has a line, a rate with its least ratio, the others with their
-        most.
-        """
+        """Each figure seen has a line, a rate with its least ratio, the others with their most."""
         lines = figures("many", "writes", rate=1.3, p99=0.9)
         self.assertEqual({line.name for line in lines}, set(seen(1, 1.0).seen("many")))
         goals = {line.name: (line.goal, line.most) for line in lines if line.goal is not None}

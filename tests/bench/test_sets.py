@@ -11,9 +11,7 @@ class LoadTests(SynchronousTestCase):
     """A load that is over."""
 
     def test_after(self) -> None:
-        """A write counts that another member answered after the kill, not what was still read of
-        the old one.
-        """
+        """A write counts that another member answered after the kill, not a late one of the old."""
         load = SetLoad([1, 2])
         load.acks += [(1.0, 1), (2.1, 1), (3.5, 2), (3.0, 2)]
         self.assertEqual(load.after(2.0, 1), 3.0)

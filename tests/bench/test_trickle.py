@@ -88,9 +88,7 @@ class TrickleTests(SynchronousTestCase):
         self.assertTrue(0 <= drawn[0] < 0.1 and 0.9 < drawn[-1] < 1)
 
     def test_run(self) -> None:
-        """Every client's messages are sent at their moments, and timed from them to their
-        answers.
-        """
+        """Every client's messages are sent at their moments, and timed to their answers."""
         message = bytes(100)
 
         def broker(peer: socket.socket) -> None:

@@ -1,6 +1,4 @@
-"""The consumers' side of a broker: a real store in a temporary folder, and connections without
-sockets.
-"""
+"""The consumers' side of a broker: a real store in a folder, connections without sockets."""
 
 from __future__ import annotations
 

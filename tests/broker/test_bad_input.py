@@ -200,9 +200,7 @@ class BadMessagesTests(BrokerTestCase):
         self.assertEqual(self.serve.store.log.end, end)
 
     def test_properties(self) -> None:
-        """Properties have 32,767 bytes, however few characters that is, and with those of a
-        batch.
-        """
+        """Properties have 32,767 bytes, however few characters, and with those of a batch."""
         room = 32_767 - len(f"FILL\x01\x02CLUSTER\x01{self.serve.messages.cluster}\x02")
         ext = sending(TOPIC, properties={"FILL": "x" * room})
         self.assertEqual(self.client().ask(SEND_V2, ext, b"x").code, 0)
@@ -274,9 +272,7 @@ class TooManyTests(BrokerTestCase):
     """Names are made for clients, but not without end."""
 
     def test_names(self) -> None:
-        """Above a limit clients are told that there is no such topic or group; what is there
-        works.
-        """
+        """Above a limit clients are told that there is no such topic or group; others work."""
         self.patch(table, "MOST_MADE", 30)
         serve = self.broker()
         client = self.client()
@@ -369,9 +365,7 @@ class BadPeersTests(BrokerTestCase):
         self.assert_unharmed()
 
     def test_a_thousand_outstanding(self) -> None:
-        """A thousand writes and a thousand pulls may wait on one connection; each gets its
-        answer.
-        """
+        """A thousand writes and pulls may wait on one connection; each gets its answer."""
         writes: list[Deferred[PutStatus]] = []
         self.assert_unharmed()
 

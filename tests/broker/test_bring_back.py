@@ -31,9 +31,7 @@ class BringBackTests(BrokerTestCase):
     """A master whose table of topics and whose log are both behind what there was."""
 
     def setUp(self) -> None:
-        """Each queue has one message; a group is at offset 5 in all of them, and one topic's row is
-        gone.
-        """
+        """Queues of one message and a group at offset 5 in each; one topic's row is gone."""
         super().setUp()
         self.master = self.broker()
         client = self.client()
@@ -114,9 +112,7 @@ class BringBackTests(BrokerTestCase):
         self.assertEqual(self.offsets(), [5] * len(TOPICS) * QUEUES)
 
     def test_nothing_left(self) -> None:
-        """A queue whose messages are all lost goes on where its group is, which may have read
-        them.
-        """
+        """A queue that lost all its messages goes on where its group is, which may have read."""
         store = self.master.store
         self.successResultOf(store._flush_derived())
         end = store.log.end
@@ -154,9 +150,7 @@ class BringBackTests(BrokerTestCase):
         self.assertIsNone(self.master.lookup.bounds("Gone", 0))
 
     def test_stopped(self) -> None:
-        """A stop ends it: nothing changes any more, no slave is asked, and the next start does it
-        anew.
-        """
+        """A stop ends it: nothing changes, no slave is asked, and the next start does it anew."""
         asked: list[None] = []
         self.patch(Return, "gather", lambda _: asked.append(None) or succeed(None))
         looked = self.slow()

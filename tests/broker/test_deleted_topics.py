@@ -279,9 +279,7 @@ class HalfTests(TransactionsTestCase, DeletedTestCase):
     """Half messages."""
 
     def test_committed(self) -> None:
-        """A commit of one that was sent before its topic was deleted stores nothing, and says
-        why.
-        """
+        """A commit of one sent before its topic was deleted stores nothing, and says why."""
         client = self.begin()
         half = self.half(client)
         self.delete()

@@ -40,9 +40,7 @@ class StopTests(BrokerTestCase):
             self.setUp()
 
     def test_nothing_is_left(self) -> None:
-        """A store outlives a broker where a node's role changes: it tells nothing to one that has
-        stopped.
-        """
+        """A store outlives a broker where a role changes: it tells nothing to a stopped one."""
         broker = self.broker()
         store = broker.store
         places = store.dispatcher.on_units, store.dispatcher.on_pause, store.log.flush_listeners

@@ -124,9 +124,7 @@ class ConfigTests(CommandTestCase):
         self.assertIn("made with 6000", said)
 
     def test_files(self) -> None:
-        """Keys, certificates and accounts that cannot be used keep a node from starting: each is a
-        failure that names the file.
-        """
+        """Keys, certificates and accounts that cannot be used fail a start, naming the file."""
         folder = Path(self.mktemp())
         folder.mkdir()
         (folder / "key.pem").write_text("rubbish")

@@ -200,9 +200,7 @@ class RunningMasterTests(SynchronousTestCase):
         return done.stdout if code < 2 else done.stderr
 
     def test_compared(self) -> None:
-        """Equal, behind and diverged, in the words for two stores; the master sees nobody
-        stay, and counts nothing.
-        """
+        """Equal, behind and diverged, in words; the master sees nobody stay, and counts nothing."""
         store = golden.store(VERSION)
         said = json.loads(self.diverge(store, "--json"))
         self.assertEqual(said["firstRecordNotShared"], 2652010)

@@ -185,9 +185,7 @@ class DoctorTests(DoctorTestCase):
         )
 
     def test_another_there(self) -> None:
-        """Another message at the byte is told from the one that was acknowledged, which is found
-        where else it is.
-        """
+        """Another message at the byte is told from the acknowledged one, found where it is."""
         second = self.place / "second"
         write_log(second / "commitlog", 3 * SIZE, file_size=SIZE, bodies=(BODY + 1,))
         moved = {r.properties[UNIQUE_KEY]: r for r in log_records(second)}
@@ -301,9 +299,7 @@ class LedgerFileTests(DoctorTestCase):
     """What a ledger may say."""
 
     def test_dump(self) -> None:
-        """What C{rmqha dump --json} prints of one store is a ledger for another; which of its
-        keys say nothing of a place is said.
-        """
+        """C{rmqha dump --json} of one store is a ledger for another; useless keys are said."""
         self.ledger.write_text(self.succeed("dump", "--json", self.ours), encoding="utf-8")
         self.assertIn("all ", self.doctor(self.other))
         self.assertIn("not compared: bodyLength, bornHost, ", self.errors)

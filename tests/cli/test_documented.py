@@ -133,9 +133,7 @@ class CommandTests(SynchronousTestCase):
     """What can be typed is understood."""
 
     def test_typed(self) -> None:
-        """Every call of rmqha behind a prompt names a command, with options that it has, and all
-        that it needs.
-        """
+        """Every call of rmqha behind a prompt names a command, its options, and all it needs."""
         wrong, seen = [], 0
         for page, line in typed():
             for call in words(line, "rmqha"):
@@ -209,9 +207,7 @@ class KeyTests(SynchronousTestCase):
         self.assertGreater(len(shown), 50)
 
     def test_said(self) -> None:
-        """Every C{key=value} of a sentence is a key of ours, one that a node refuses or passes
-        over, or an option of the pipeline.
-        """
+        """Every C{key=value} of a sentence is a key, refused or ignored, or a pipeline's option."""
         known = {
             *TAKEN,
             *(name for file in FILES for name in (*file.harmless, *file.unsupported, *file.dead)),

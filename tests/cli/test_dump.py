@@ -44,9 +44,7 @@ class DumpTests(CommandTestCase):
 
     @slow
     def test_golden(self) -> None:
-        """Every archive gives RocketMQ's own reading of it, line for line, but for a record whose
-        properties are torn.
-        """
+        """Every archive gives RocketMQ's reading of it, but for a record with torn properties."""
         for version, name in golden.ARCHIVES:
             wanted = records(version, name)
             if name == TORN:

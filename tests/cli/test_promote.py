@@ -46,9 +46,7 @@ class PromoteTests(CommandTestCase):
         self.assertIn(f"`rmqha controller reset {self.store}`", said)
 
     def test_expiry(self) -> None:
-        """Messages that are older than they need be kept are named, and until when they are
-        kept.
-        """
+        """Messages older than they need be kept are named, and until when they are kept."""
         said = self.run_command("promote", self.store).stderr
         self.assertRegex(
             said,
@@ -69,9 +67,7 @@ class PromoteTests(CommandTestCase):
         self.assertEqual([one["before"] for one in done["movedConsumers"]], [1_000_000])
 
     def test_newer_tables(self) -> None:
-        """Tables that are newer than the log are named as such, with what that costs and the way
-        out.
-        """
+        """Tables newer than the log are named as such, with the cost and the way out."""
         other = self.store.parent / "tables"
         other.mkdir()
         table = {"offsetTable": {"GoldenBulk@ahead": {0: 2_000_000}}}

@@ -91,9 +91,7 @@ class RepairTests(CommandTestCase):
         self.assertIn("not had: bytes 2621718 to 2622274: the replica's", result.stdout)
 
     def test_differs(self) -> None:
-        """What stays as it is, though the replica has it otherwise, is named, and the exit code is
-        1.
-        """
+        """What stays though the replica has it otherwise is named, and the exit code is 1."""
         damage.flip(self.store / damage.name(10), 9856 + 90)
         damage.flip(self.replica / damage.name(10), 9856 + 358)
         result = self.run_command("repair", self.store, "--from", self.replica)
@@ -199,9 +197,7 @@ class RunningMasterTests(SynchronousTestCase):
         return done.stdout + done.stderr
 
     def test_from_a_master(self) -> None:
-        """Damage at the log's start, a missing file, and a hole come back by the HA port; the
-        master sees no slave stay.
-        """
+        """Damage, a missing file, and a hole come back by the HA port; no slave stays."""
         root = golden.store(VERSION)
         master = Node(
             self.folder.path,

@@ -76,9 +76,7 @@ class ProcessTests(SynchronousTestCase):
 
     @slow
     def test_mistake(self) -> None:
-        """A mistake ends it with one line that says what it is, and with the code that tells a
-        service manager to leave it alone.
-        """
+        """A mistake ends it with one line, and the code that tells service managers to stop."""
         for words, said in (
             (("slave", "--set", "noSuchKey=1"), "--set: unknown key noSuchKey"),
             (
@@ -101,9 +99,7 @@ class ProcessTests(SynchronousTestCase):
 
     @slow
     def test_folder_in_use(self) -> None:
-        """The first line of the log says what was to run, on which store and ports; another one
-        why it does not, and what to do.
-        """
+        """The first log line says what was to run, where; another why not, and what to do."""
         root, (port, options) = self.folder(), self.ports()
         lock = StoreLock(root / "lock")
         lock.take()

@@ -83,9 +83,7 @@ class MergeTests(CommandTestCase):
         record.write_text('{"committed":{"GoldenA@g":{0:1,1:2}}}')
 
     def test_merged(self) -> None:
-        """A dry run says what is taken and where it is brought back to, and so does the real
-        one.
-        """
+        """A dry run says what is taken and brought back where, and so does the real one."""
         given = ("promote", self.store, "--tables", self.other)
         planned = self.answer(*given, "--dry-run")
         done = self.answer(*given)

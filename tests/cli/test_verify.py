@@ -47,9 +47,7 @@ class VerifyTests(CommandTestCase):
             self.assertTrue(log["endedBy"])
 
     def test_beside_a_program(self) -> None:
-        """A log that was copied to where a file has the name of our folder has nothing from
-        there.
-        """
+        """A log copied to where a file has the name of our folder has nothing from there."""
         store = golden.store(VERSION, "store")
         (store / "rmqha").write_text("#!/bin/sh", encoding="ascii")
         self.assertEqual(self.succeed("verify", store / "commitlog").splitlines()[-1], "clean")

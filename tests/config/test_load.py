@@ -226,9 +226,7 @@ class ValueTests(LoadTestCase):
         self.assertIsInstance(self.problem("namesrvAddr=a:9876,b"), BadValue)
 
     def test_folders(self) -> None:
-        """The home folder has two names, relative paths become absolute, the log follows the
-        root.
-        """
+        """The home folder has two names, relative paths become absolute, the log follows it."""
         home = Path.home()
         for text, expected in (
             ("${user.home}/x", home / "x"),
@@ -343,9 +341,7 @@ class TogetherTests(LoadTestCase):
             self.assertEqual(settings.admin.listen_port, 10914)
 
     def test_tls(self) -> None:
-        """TLS needs a key and its certificate, and who asks for certificates needs to know
-        whose.
-        """
+        """TLS needs a key and its certificate, and who asks for certificates needs a root."""
         both = "tlsKeyPath=/k.pem\ntlsCertPath=/c.pem\n"
         settings = self.load(both + "tls.server.mode=enforcing").remoting
         self.assertEqual((settings.tls, settings.tls_key), (TlsMode.ENFORCING, Path("/k.pem")))

@@ -205,9 +205,7 @@ class CoordinatorTests(GroupTestCase):
         self.assertEqual(from_ext(AlterSyncStateSetRequest, command.ext), asked)
 
     def test_outcome_unknown(self) -> None:
-        """A change that was sent and not answered, or whose raft entry failed, may have been
-        made.
-        """
+        """A change sent and not answered, or whose raft entry failed, may have been made."""
         self.result(self.group.find_leader())
         self.controllers.handlers[Code.ALTER_SYNC_STATE_SET] = refused(1, "append failed")
         error = self.failed(self.group.alter(LED, frozenset({1, 2})), ControllerUnanswered)

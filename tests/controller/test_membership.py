@@ -171,9 +171,7 @@ class MembershipTests(SynchronousTestCase):
             self.join(self.membership())
 
     def test_race(self) -> None:
-        """Somebody else got the id: what was applied for is given up, and the next try gets
-        another.
-        """
+        """Another got the id: what was applied for is given up, and the next try gets one."""
         self.given[1] = "another"
         made = self.membership()
         failed = Deferred.fromCoroutine(made.join())

@@ -25,9 +25,7 @@ MEMBER = "10.0.0.2:10911"
 
 class MembersTests(GroupTestCase):
     def test_all(self) -> None:
-        """Members are told whether they are in sync or not, live or not; the question names the
-        set.
-        """
+        """Members are told whether they are in sync, live or not; the question names the set."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         found = self.successResultOf(self.group.members())
         self.assertEqual(found, {1: "10.0.0.1:10911", 2: "10.0.0.2:10911"})
@@ -72,9 +70,7 @@ class LabelsTests(GroupTestCase):
         self.failed(labels_of(self.member, MEMBER, "a"), RemotingUnreachable)
 
     def test_ends(self) -> None:
-        """Of those that answer, where their logs end; of the others, and of those that no
-        controller knows, nothing.
-        """
+        """Of those that answer, where their logs end; of others, and unknown ones, nothing."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         self.member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
         self.member.gone.add("10.0.0.1:10911")

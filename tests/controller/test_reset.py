@@ -116,9 +116,7 @@ class ResetTests(SynchronousTestCase):
         self.assertEqual((left.identity, left.newest), (None, None))
 
     def test_interrupted(self) -> None:
-        """Wherever it ends, what is there keeps the identity or has no epochs, and it can be
-        repeated.
-        """
+        """Wherever it ends, what is there keeps the identity or has no epochs; it can be redone."""
         for steps in range(8):
             self.setUp()
             real, done = reset._move, iter(range(steps))

@@ -54,9 +54,7 @@ class WatchTests(SynchronousTestCase):
         return len(self.asked) - before
 
     def test_how_often(self) -> None:
-        """At once; then seldom while the master is heard, often when it is lost, less often
-        later.
-        """
+        """At once; then seldom while the master is heard, often when lost, less often later."""
         self.watch.start()
         self.assertEqual((len(self.asked), self.given), (1, [STATE]))
         self.assertEqual(self.asks(4 * LOOK), 4)
@@ -70,9 +68,7 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.asks(4 * LOOK), 4)
 
     def test_hurry(self) -> None:
-        """News of an election are a reason to ask at once; those that come while it is asked are
-        one to ask once more.
-        """
+        """News of elections are a reason to ask at once; while asking, one to ask once more."""
         self.watch.start()
         self.watch.hurry()
         self.assertEqual(self.asked, [0.0, 0.0])
@@ -111,9 +107,7 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.watch.trouble, "")
 
     def test_not_master_yet(self) -> None:
-        """Who was just elected takes a moment to be master; that is asked for often, and not for
-        long.
-        """
+        """The newly elected takes a moment to be master; that is asked often, not for long."""
         self.watch.start()
         self.asks(SOON)
         self.state = SetState(

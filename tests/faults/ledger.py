@@ -135,9 +135,7 @@ class Ledger:
         producer.enough.set()
 
     def check_pulled(self, port: int) -> None:
-        """Consumers find each plain message where its sender was told, and none that was rolled
-        back.
-        """
+        """Consumers find plain messages where senders were told, and none rolled back."""
         plain = self.of("plain")
         found = {
             (topic, queue, at): record
@@ -358,9 +356,7 @@ def clients_of(node: Node) -> str:
 
 
 def until_told(name: str, master: Node, *slaves: Node) -> None:
-    """Wait until slaves know that a topic was deleted, and made again; one that is promoted before
-    has it still.
-    """
+    """Wait until slaves know that a topic was deleted, and made again, lest it stays."""
 
     def seen(node: Node) -> tuple[set[str], list[tuple[int, int]]]:
         ends = [bounds(clients_of(node), name, queue) for queue in range(QUEUES)]

@@ -1,6 +1,4 @@
-"""A log that is archived while its master, and the receiver, are killed; and stores restored from
-it.
-"""
+"""A log archived while its master and the receiver are killed; and stores restored from it."""
 
 from __future__ import annotations
 
@@ -131,9 +129,7 @@ class KillTests(ArchiveTestCase):
         self.assertSame(master)
 
     def test_synchronous(self) -> None:
-        """A synchronous receiver is a replica: what was acknowledged when it is killed is in the
-        archive.
-        """
+        """A synchronous receiver is a replica: killed, its archive has what was acknowledged."""
         master = self.master().start()
         self.receive(master, "--synchronous")
         for _ in rounds(1):

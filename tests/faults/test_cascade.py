@@ -103,9 +103,7 @@ class AheadTests(CascadeTestCase):
             self.assertLess(more, 10 + LINES * WATCHED, node.tail(60))
 
     def elsewhere(self, policy: str) -> None:
-        """It followed the master itself meanwhile, and comes back before the one in the
-        middle has its master again.
-        """
+        """It followed the master meanwhile, and comes back before the middle one has its master."""
         master, network, middle, last = self.row(haDivergencePolicy=policy)
         middle.kill9()
         last.term()

@@ -13,9 +13,7 @@ from tests.support import client
 
 class CloneTests(FaultTestCase):
     def test_clone(self) -> None:
-        """It has log and tables, also when it is made again or in another's place, and what is
-        started on its file is in sync.
-        """
+        """It has log and tables, also when made again, and what starts on its file is in sync."""
         master = Node(self.folder, "master", "master", brokerRole="SYNC_MASTER", **BRISK).start()
         self._processes.append(master)
         clients = f"127.0.0.1:{master.port}"

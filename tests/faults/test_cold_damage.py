@@ -193,9 +193,7 @@ class MasterTests(ColdCase):
         self.assertEqual(13, master.status()["servedFaults"])
 
     def test_after_a_restart(self) -> None:
-        """A node that is started again says at once what it knew, also with the scrubber far from
-        there.
-        """
+        """A node started again says at once what it knew, however far the scrubber is."""
         master, _ = self.start()
         start = self.starts(master)[MESSAGES // 2]
         damage.flip(self.file_of(master, start), start % SIZE + BODY_AT)
@@ -231,9 +229,7 @@ class ComparisonTests(ColdCase):
     """An old bit that no CRC covers turns over on a running slave's disk, and nobody scrubs it."""
 
     def test_named(self) -> None:
-        """The idle slave names it with its byte; the connection that replicates stays what it was,
-        and so do acknowledged writes.
-        """
+        """The idle slave names it with its byte; replication and acknowledged writes go on."""
         master, slave = self.start(scrubBytesPerSecond=0)
         starts = self.starts(slave)
         row = self.random.randrange(100, 900)
@@ -294,9 +290,7 @@ class VersionTests(ColdCase):
         return {path.name.split(".")[1]: path.read_bytes() for path in found}
 
     def test_properties(self) -> None:
-        """A bit that no CRC of the record covers: the slave's own checksum says that its version is
-        right, and both are kept.
-        """
+        """A bit that no CRC covers: the slave's checksum says that its own is right; both stay."""
         master, slave, start, reason = self.differing(-2)
         self.assertIn("the checksum kept of the first says that ours is right", reason)
         kept = self.kept(slave, start)
@@ -316,9 +310,7 @@ class VersionTests(ColdCase):
         )
 
     def test_body(self) -> None:
-        """A bit of a body is the master's, and the slave says so; what it does not doubt is served,
-        and nothing behind it.
-        """
+        """The master's bit of a body, says the slave; what it does not doubt is served."""
         _, slave, start, reason = self.differing(BODY_AT + 7)
         self.assertRegex(reason, r"\d+ of \d+ records decode on both sides, 1 only on ours")
         self.assertEqual(start, int(min(self.kept_names(slave)).split("-")[0]))

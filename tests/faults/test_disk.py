@@ -47,9 +47,7 @@ class SmallDiskTests(SmallDiskTestCase):
     """F15, F16: one that fills up."""
 
     def test_slave(self) -> None:
-        """F15: a slave on a full disk says so and acknowledges nothing it does not hold; with
-        room again it goes on by itself.
-        """
+        """F15: a slave on a full disk says so, acknowledges nothing more; with room it goes on."""
         disk = self.disk(16 * MIB)
         master = self.master(slaveTimeout=500, **PROMPT).start()
         slave = self.slave(master.address, root=disk / "store", **PROMPT)
@@ -143,9 +141,7 @@ class FullStartTests(SmallDiskTestCase):
                     continue
 
     def starts(self, kind: str, role: str) -> None:
-        """It starts, again and again, says why it takes no writes, and goes on when there is
-        room.
-        """
+        """It starts, again and again, says why it takes no writes, and goes on with room."""
         master, slave, node, ballast = self.full(kind, role)
         for _ in range(2):
             node.start()
@@ -180,9 +176,7 @@ class FullStartTests(SmallDiskTestCase):
         self.assertGreater(node.status()["retention"]["deletedFiles"], 0)
 
     def test_without_reserve(self) -> None:
-        """A store that has no reserve yet is served for reading; its epoch begins when there is
-        room.
-        """
+        """A store without a reserve yet is served for reading; its epoch begins with room."""
         master, slave, node, ballast = self.full("ext4", "master")
         (node.root / "rmqha" / "reserve").unlink()
         self.take(ballast, 16 * MIB)
@@ -200,9 +194,7 @@ class BrokenDiskTests(FaultTestCase):
     """F17: fsync says EIO."""
 
     def test_slave(self) -> None:
-        """A slave whose disk failed leaves the sync set within seconds, and the master's
-        writes go on as fast as without it.
-        """
+        """A slave whose disk failed leaves the sync set within seconds; writes go on as fast."""
         master = self.master().start()
         broken = self.driven_slave(master.address, "broken", flushDiskType="SYNC_FLUSH").start()
         good = self.slave(master.address, "good", haLocalAddress="127.0.0.2").start()
@@ -269,9 +261,7 @@ class SlowDiskTests(FaultTestCase):
     LATE = 0.6
 
     def test_flushed_writes_wait(self) -> None:
-        """With SYNC_FLUSH a write waits for the disk and no longer than it may; the reactor
-        is not held up.
-        """
+        """With SYNC_FLUSH a write waits for the disk, not longer than it may, nor the reactor."""
         master, slave = self.pair(
             flushDiskType="SYNC_FLUSH", syncFlushTimeout=2000, slaveTimeout=10_000
         )

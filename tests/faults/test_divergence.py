@@ -16,9 +16,7 @@ FRAME = 32768
 
 class DivergenceTestCase(FaultTestCase):
     def lose_tail(self, master: Driver, end: int) -> None:
-        """What a power cut does to a killed master: its log's last bytes are gone, which no fsync
-        had covered yet.
-        """
+        """What a power cut does to a killed master: the log's last, unflushed bytes are gone."""
         settings = self.settings(master)
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         cut(folder, end)
@@ -48,9 +46,7 @@ class LostTailTests(DivergenceTestCase):
     """F14: the slave is ahead of its master."""
 
     def lost(self, bytes_lost: int) -> None:
-        """Nothing is acknowledged falsely, nothing is appended silently; with the policy
-        truncate both are equal again.
-        """
+        """Nothing is acknowledged falsely or appended silently; truncate makes both equal."""
         master, slave, kept = self.part(bytes_lost, slaveTimeout=1000)
         slave.start()
         slave.until_upstream("ahead")

@@ -416,9 +416,7 @@ class FullTests(EtcdCase):
     """etcd that has no room left."""
 
     def test_alarm(self) -> None:
-        """Its alarm is a reason of each member; the master goes on under its lease, and all is well
-        after what the guide says.
-        """
+        """Its alarm is a reason of each member; the master goes on, and the guide mends all."""
         (one,) = self.etcd(quota=1 << 20)
         master = self.set_of(2)
         assert self.load is not None
@@ -710,9 +708,7 @@ class ClusterTests(EtcdCase):
         self.check()
 
     def test_no_quorum(self) -> None:
-        """Two of three are away: the master is fenced when its lease may be over, and goes on in
-        its epoch when one is back.
-        """
+        """Two of three are away: the master is fenced in time, and goes on when one is back."""
         self.etcd(3)
         master = self.set_of()
         assert self.load is not None
@@ -903,9 +899,7 @@ class SwitchTests(EtcdCase):
     """One thing after the other."""
 
     def test_rounds(self) -> None:
-        """Members and etcd are killed, stopped and frozen, and members elected, in a random order,
-        with a ledger.
-        """
+        """Members and etcd are killed, stopped, frozen, and elected, at random, with a ledger."""
         self.etcd(3)
         self.set_of()
         assert self.load is not None

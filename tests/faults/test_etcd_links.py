@@ -1,6 +1,4 @@
-"""Sets that real etcd coordinates, where the network is bad: between members and etcd, and between
-the members of etcd.
-"""
+"""Sets on real etcd in a bad network: between members and etcd, and within etcd."""
 
 from __future__ import annotations
 
@@ -371,9 +369,7 @@ class PeerLinkTests(EtcdCase):
         return max(at for at, _ in self.load.times) - since
 
     def test_slow_disk(self) -> None:
-        """etcd stands still for most of the time, as on a disk that is slow to fsync: no lease is
-        lost, and none is elected.
-        """
+        """etcd mostly stands still, as with a slow disk: no lease is lost, and none is elected."""
         (one,) = self.etcd()
         master = self.set_of()
         epoch = master.status()["controller"]["masterEpoch"]

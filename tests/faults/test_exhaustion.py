@@ -1,6 +1,4 @@
-"""Strangers, or others on the machine, take all the room there is: file descriptors, connections,
-places on the HA port.
-"""
+"""Others take all the room there is: file descriptors, connections, places on the HA port."""
 
 from __future__ import annotations
 
@@ -181,9 +179,7 @@ class DescriptorTests(FaultTestCase):
 
 class PlaceTests(FaultTestCase):
     def test_zeros(self) -> None:
-        """Connections that repeat eight zero bytes lock no slave out, not from its own address
-        either, and are not waited for.
-        """
+        """Connections that repeat eight zero bytes lock no slave out, and are not waited for."""
         master, slave = self.pair(**SOON_SILENT, haMaxConnections=100)
         for host in (ELSEWHERE, "127.0.0.1"):
             strangers = Strangers(master.address, 150, struct.pack(">q", 0), host=host)
@@ -257,9 +253,7 @@ class SlotTests(FaultTestCase):
         self.assertEqual(row["bytes"], status["maxOffset"] - offset)
 
     def test_first_copy(self) -> None:
-        """A first copy that breaks off goes on where it was, although all it needs is long
-        expired.
-        """
+        """A first copy that breaks off goes on where it was, though what it needs is expired."""
         master = self.master(**self.DELETING).start()
         master.put(2_000, size=4_000, concurrency=50).wait()
         slave = self.slave(master.address, haMaxReceiveBytesPerSecond=2 << 20).start()
@@ -278,9 +272,7 @@ class SlotTests(FaultTestCase):
         slave.until_synced(master.status()["maxOffset"])
 
     def test_restart_and_drop(self) -> None:
-        """A master that is killed and started again keeps what its slave needs, until it is told
-        that the slave will not be back.
-        """
+        """A killed master keeps what its slave needs, until told that it will not be back."""
         master = self.master(**self.DELETING).start()
         slave = self.slave(master.address).start()
         slave.until_synced(0)

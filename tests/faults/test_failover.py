@@ -232,9 +232,7 @@ class LiveTests(FailoverTestCase):
         self.assertFalse((slave.root / "rmqha" / "promotion.json").exists())
 
     def test_kills(self) -> None:
-        """Whenever it is killed, what starts is a slave that can be promoted, or the master; and
-        nothing is missing.
-        """
+        """Killed at any time, what starts is a promotable slave, or the master; all is there."""
         waits = [0.0, 0.1, 0.2, 0.3, 0.5, 0.8]
         ended = set()
         for wait in waits:

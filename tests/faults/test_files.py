@@ -118,9 +118,7 @@ class DamageTests(FileTestCase):
     """F10, F11: damage in the middle, which is not a torn end."""
 
     def test_master_refuses(self) -> None:
-        """A master with a damaged log does not start and names the place; told to repair, it
-        keeps what it cuts.
-        """
+        """A master with a damaged log does not start; told to repair, it keeps what it cuts."""
         master, slave, writes = self.stopped(300)
         hit = self.random.choice(writes[:-1])
         flip(self.log_file(master), self.body(hit), self.random.randrange(8))
@@ -172,9 +170,7 @@ class DamageTests(FileTestCase):
         return ""
 
     def test_never_replicated_onwards(self) -> None:
-        """Damage in an old file, which a start does not look at, is found by the slave that
-        would copy it, and goes no further.
-        """
+        """Damage in an old file, unseen by a start, is found by the slave, and goes no further."""
         master, _, writes = self.stopped(5000)
         master.start()
         self.assertEqual(0, master.stop())

@@ -223,9 +223,7 @@ class LedgerTests(PromotionTestCase):
         self.start_slave(old.root)
 
     def restore(self, old: Node, slave: Node) -> None:
-        """Restore the master to a moment before; its slave follows with what it has, or with
-        nothing.
-        """
+        """Restore the master to a moment before; its slave follows with all it has, or nothing."""
         for node in self.random.sample([old, slave], 2):
             self.end(node)
         self.enough()

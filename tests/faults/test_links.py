@@ -25,9 +25,7 @@ class PartitionTests(NetworkTestCase):
         return {write.status for write in burst.wait()}
 
     def test_moment(self) -> None:
-        """A partition below the housekeeping interval costs the writes that wait its length
-        and nothing else.
-        """
+        """A partition below the housekeeping interval costs waiting writes its length alone."""
         master, proxy, slave = self.proxied(**SOON_SILENT)
         self.write(master, 20)
         before = slave.status()["upstream"]["reconnects"]
@@ -42,9 +40,7 @@ class PartitionTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_partition(self) -> None:
-        """Both sides notice within the housekeeping interval; after it is healed the slave
-        counts again, whatever was under way.
-        """
+        """Both sides notice within the interval; once healed the slave counts again."""
         master, proxy, slave = self.proxied(**SOON_SILENT, slaveTimeout=500)
         said = self.in_sync(master, slave)
         load = master.put(1_000_000, rate=300, concurrency=8)
@@ -124,9 +120,7 @@ class SlowLinkTests(NetworkTestCase):
     """F23, F35: round trips of up to 300 ms, 3000 kbit/s, and the largest messages."""
 
     def test_round_trips(self) -> None:
-        """A write takes its round trip and hardly more; bulk takes what the link's window
-        lets through; nobody loses patience.
-        """
+        """A write takes its round trip; bulk fills the link's window; nobody loses patience."""
         master, proxy, slave = self.proxied(**SOON_SILENT)
         before = slave.status()["upstream"]["reconnects"]
         for round_trip in ROUND_TRIPS:
@@ -229,9 +223,7 @@ class LateReplicaTests(NetworkTestCase):
         self.assertEqual({"PUT_OK"}, statuses)
 
     def test_two_are_needed(self) -> None:
-        """Where two are, writes time out until the late ones are dropped, and are refused
-        their promise at once from then on.
-        """
+        """Where two are, writes time out until late ones are dropped, then are refused at once."""
         statuses, dropped = self.late(2)
         self.assertEqual({"FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"}, statuses)
         self.assertGreater(dropped, HOUSEKEEPING - 1.0)

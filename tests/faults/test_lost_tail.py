@@ -1,6 +1,4 @@
-"""F14: a SYNC master that lost bytes which were on its disk and on its slave, and gets them back
-before it takes a write.
-"""
+"""F14: a SYNC master that lost bytes of its disk, and gets them from its slave first."""
 
 from __future__ import annotations
 
@@ -143,9 +141,7 @@ class FetchedTests(LostTailTestCase):
         self.come_back("truncate")
 
     def test_what_no_mark_knows(self) -> None:
-        """An ordinary power cut takes what was acknowledged and not flushed: no mark tells, and it
-        comes back all the same.
-        """
+        """A power cut takes what was acknowledged, not flushed: no mark tells, it comes back."""
         master, slave = self.knowing_pair(flushDiskType="ASYNC_FLUSH")
         self.write(master, 300, size=1000)
         end = master.status()["maxOffset"]
@@ -163,9 +159,7 @@ class FetchedTests(LostTailTestCase):
         self.assertEqual([], self.held_by(master))
 
     def test_slave_that_starts_too(self) -> None:
-        """Both lose their power; the slave is back some time after its master, which waits for
-        it.
-        """
+        """Both lose power; the slave is back some time after its master, which waits for it."""
         master, slave = self.knowing_pair()
         end = self.published(master)
         slave.until_synced(end)

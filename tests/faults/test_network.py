@@ -15,9 +15,7 @@ class HalfOpenTests(NetworkTestCase):
     """F21: the other side is gone, and nobody says so."""
 
     def test_master_notices(self) -> None:
-        """A master drops a slave it does not hear, within the housekeeping interval, and no
-        write is acknowledged meanwhile.
-        """
+        """A master drops a slave it does not hear in time, and acknowledges nothing meanwhile."""
         master, proxy, slave = self.proxied(**SOON_SILENT)
         self.write(master, 20)
         proxy.refuse(True)
@@ -151,9 +149,7 @@ class ClockTests(NetworkTestCase):
     """F33: wall clocks that jump on either side."""
 
     def test_jumps(self) -> None:
-        """Nothing reconnects, no write times out, no lag is negative, and stored times never
-        go back.
-        """
+        """Nothing reconnects or times out, no lag is negative, stored times never go back."""
         master = self.master(**SOON_SILENT).start()
         slave = self.driven_slave(master.address, **SOON_SILENT).start()
         slave.until_synced(0)
@@ -181,9 +177,7 @@ class SlowReplicaTests(NetworkTestCase):
     """F43: a replica that reads much more slowly than the master writes."""
 
     def test_memory(self) -> None:
-        """The master's memory does not grow with what a replica has not read, and another
-        replica does not notice.
-        """
+        """The master's memory does not grow with what a replica has not read; others go on."""
         keys = {"haReplicaIdentity": "connection", "mappedFileSizeCommitLog": 8 * MIB}
         master = self.master(**keys).start()
         proxy = self.proxy(master.address)

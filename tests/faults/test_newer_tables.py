@@ -160,9 +160,7 @@ class NewerTablesTests(FaultTestCase):
         return master, slave, end
 
     def all_comes(self, root: Path, said: str, name: str) -> None:
-        """A store's master delivers what came due, and asks about what was decided, behind its
-        end.
-        """
+        """A store's master delivers what came due, and asks about the decided, behind its end."""
         self.assertIn(f"{DELAYED} delayed messages wait again", said)
         self.assertIn(f"{HALVES} half messages wait again", said)
         new = self.node("master", name, root).start()
@@ -183,9 +181,7 @@ class NewerTablesTests(FaultTestCase):
         self.assertEqual([], new.complaints())
 
     def test_promoted(self) -> None:
-        """A slave that is promoted with the old master's tables loses nothing that waits in its
-        log.
-        """
+        """A slave promoted with the old master's tables loses nothing that waits in its log."""
         master, slave, _ = self.filled()
         copied = self.folder / "tables"
         shutil.copytree(master.root / "config", copied)
@@ -195,9 +191,7 @@ class NewerTablesTests(FaultTestCase):
         self.all_comes(slave.root, self.rmqha(*command), "promoted")
 
     def test_restored(self) -> None:
-        """Nor does a store that is restored to a moment before, with the tables of now: from the
-        store, or given beside it.
-        """
+        """Nor does a store restored to a moment before, with the tables of now, its or given."""
         master, _, end = self.filled()
         tables = ("--tables", master.root)
         for name, source, more in (

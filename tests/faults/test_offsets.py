@@ -171,9 +171,7 @@ class CrashTests(OffsetTestCase):
             shutil.rmtree(node.root)
 
     def test_slave_promoted(self) -> None:
-        """A promotion after a kill -9 of both, tables and all, repeats what the slave had not heard
-        of yet: again a moment.
-        """
+        """A promotion after a kill -9 of both repeats what the slave had not heard: a moment."""
         self.at_best(self._promotion, PROMISED_BY_SLAVE, "committed before the kill")
 
     def _promotion(self) -> float:
@@ -200,9 +198,7 @@ class CrashTests(OffsetTestCase):
         return age
 
     def test_set_back(self) -> None:
-        """A group that was set back stays there through kills, on the master and on its slave, and
-        goes on from there.
-        """
+        """A group set back stays there through kills, on both nodes, and goes on from there."""
         master, slave = self.filled(400)
         self.until_followed(slave)
         for offset in (10, 90, 5, 7):

@@ -110,9 +110,7 @@ class GarbageTests(PeerTestCase):
         self.assertEqual(0, master.stop())
 
     def test_short_connections(self) -> None:
-        """Ten thousand connections that say nothing leave no memory, no descriptor and no
-        flood of log lines behind.
-        """
+        """Ten thousand silent connections leave no memory, descriptor or flood of log lines."""
         master, slave = self.pair()
         before = slave.status()["upstream"]["reconnects"]
         self.write(master, 50)
@@ -336,9 +334,7 @@ class IdentityTests(FaultTestCase):
     """F28: one slave is one replica, however often it is connected."""
 
     def test_two_connections_of_one_address(self) -> None:
-        """Two slaves behind one address do not make two replicas; with addresses of their
-        own they do.
-        """
+        """Two slaves behind one address do not make two replicas; with their own they do."""
         keys = {"inSyncReplicas": 3}
         master = self.master(**keys).start()
         one = self.slave(master.address, "one").start()

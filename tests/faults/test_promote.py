@@ -157,9 +157,7 @@ class UnplannedTests(PromotionTestCase):
         self.switch(unreplicated=0, written=10)
 
     def test_ahead(self) -> None:
-        """What only the old master had is cut off and kept, though the new one wrote nothing
-        yet.
-        """
+        """What only the old master had is cut off and kept, though the new one wrote nothing."""
         self.switch(unreplicated=7, written=0)
 
     def test_far_ahead(self) -> None:

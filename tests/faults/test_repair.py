@@ -107,9 +107,7 @@ class RepairTestCase(FaultTestCase):
         self.assertEqual([], differ, why)
 
     def source_of(self, slave: Node, live: bool) -> str:
-        """Where to fetch from: the HA port of the running slave, or its store once it is
-        stopped.
-        """
+        """Where to fetch from: the HA port of the running slave, or its store when stopped."""
         if live:
             return f"127.0.0.1:{slave.ha_port}"
         if slave.running:

@@ -12,9 +12,7 @@ NAMES = ("a", "b", "c")
 
 
 class RoundTests(PromotionTestCase):
-    """Three stores; the master is killed under load, the replica that holds most is promoted, and
-    the others follow it.
-    """
+    """Three stores; the master is killed, the replica that holds most promoted, and followed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -75,9 +73,7 @@ class RoundTests(PromotionTestCase):
         return log.end
 
     def test_round(self) -> None:
-        """Every acknowledged write is on all three at the end, and each master has a higher
-        epoch.
-        """
+        """Every acknowledged write is on all three at the end; each epoch is higher."""
         current = "a"
         master = self.start_master(current)
         slaves = self.start_slaves(master, set(NAMES) - {current})

@@ -99,9 +99,7 @@ class StartTests(SynchronousTestCase):
             self.assertIn("Address already in use", said)
 
     def test_no_folder(self) -> None:
-        """A store that cannot be there is named with its key and the system's reason, daemonized or
-        not.
-        """
+        """A store that cannot be there is named with its key and the reason, daemonized or not."""
         file = self.folder.path / "file"
         file.touch()
         node = self.node(storePathRootDir=file)
@@ -120,9 +118,7 @@ class StartTests(SynchronousTestCase):
             self.assertIn("haTransferBatchSize=many", said)
 
     def test_damaged_log(self) -> None:
-        """Damage that only recovery finds ends a master with its reason; --repair cuts
-        there and keeps what it cut.
-        """
+        """Damage that only recovery finds ends a master with its reason; --repair cuts there."""
         store = golden.store("4.9.7")
         last = sorted((store / "commitlog").iterdir())[-1]
         with open(last, "r+b") as file:

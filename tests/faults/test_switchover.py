@@ -245,9 +245,7 @@ class SwitchoverTests(FaultTestCase):
         self.assertEqual(str(self.committed), answer.ext.get("offset"))
 
     def test_back(self) -> None:
-        """Killed before the master is stopped, or while that is done, it goes back when it is told
-        to.
-        """
+        """Killed before or while the master is stopped, it goes back when it is told to."""
         for line in BACK:
             self.killed(line)
             self.run_to(self.begun("--back"))
@@ -255,9 +253,7 @@ class SwitchoverTests(FaultTestCase):
         self.compare()
 
     def test_on(self) -> None:
-        """Killed at any step it goes on when it is run again: no acknowledged write is lost, and no
-        offset is lower.
-        """
+        """Killed at any step it goes on when run again: no write is lost, no offset lower."""
         for line in ON:
             self.killed(line)
             self.run_to(self.begun())

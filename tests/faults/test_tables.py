@@ -1,6 +1,4 @@
-"""The tables of topics and groups under bursts: whatever was acknowledged is there after a kill -9,
-and a stop ends.
-"""
+"""Tables of topics and groups in bursts: a kill -9 loses nothing acknowledged; stops end."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ class TableBurstTests(FaultTestCase):
         self.assertEqual(self.topics(node)["Late"], 16)
 
     def test_bursts_then_stop(self) -> None:
-        """A stop in a burst of topics and groups ends soon, with all that was acknowledged on the
-        disk.
-        """
+        """A stop in a burst of topics and groups ends soon, with all acknowledged on the disk."""
         node = self.broker()
         client = Remote(node.port)
         self.burst(node, [f"T{number}" for number in range(1_500)])

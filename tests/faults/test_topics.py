@@ -31,9 +31,7 @@ class TopicsTestCase(MetadataTestCase, PromotionTestCase):
                 self.assertIn(answer.code, (0, 10, 11, 12), answer.remark)
 
     def got(self, node: Node, topic: str, offset: int) -> list[bytes]:
-        """What a consumer of the group finds that begins at an offset, and goes where it is
-        sent.
-        """
+        """What a consumer of the group finds that begins at an offset, and goes where sent."""
         found: list[bytes] = []
         with Remote(node.port) as broker:
             for _ in range(5):

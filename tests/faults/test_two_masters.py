@@ -114,9 +114,7 @@ class TwoMastersTests(PromotionTestCase):
         return str((status["upstream"] or {}).get("address"))
 
     def assertNothingLost(self) -> None:
-        """The promoted one and its slave go on, and every message that was acknowledged is on
-        both.
-        """
+        """The promoted one and its slave go on; both have every acknowledged message."""
         more = self.send(self.new, 20, "after")
         self.copy.until_synced(self.new.status()["maxOffset"])
         self.assertEqual(f"127.0.0.1:{self.new.ha_port}", self.named(self.copy.status()))

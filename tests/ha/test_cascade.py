@@ -85,9 +85,7 @@ class AheadTests(CascadeCase):
         self.assertEqual(self.repaired, [])
 
     def test_the_master_has_less(self) -> None:
-        """In sync with its master, the end of the one in the middle is the log's: the policy
-        holds.
-        """
+        """In sync with its master, the end of the middle one is the log's: the policy holds."""
         self.serve()
         self.ahead()
         self.passes(10)
@@ -121,9 +119,7 @@ class ServedTests(CascadeCase):
         self.assertEqual(self.wire.made, 1)
 
     def test_once_told(self) -> None:
-        """A connection that was told the end once gets every byte, and signs of life, through
-        any outage of the one above.
-        """
+        """A connection told the end once gets every byte, and signs of life, through outages."""
         self.serve()
         self.standing = Standing.WHOLE
         self.follower_of(self.theirs.end - 3000)
@@ -187,9 +183,7 @@ class StandingTests(CascadeCase):
     """What the states of a slave mean to those behind it."""
 
     def test_states(self) -> None:
-        """Only in sync it knows the end; a stop makes its log doubtful, a full disk and an older
-        master do not.
-        """
+        """Only in sync it knows the end; a stop makes its log doubtful, a full disk does not."""
         found: dict[Standing, set[str]] = {}
         for state in SyncState:
             found.setdefault(state.standing, set()).add(state.value)

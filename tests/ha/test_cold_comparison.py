@@ -175,9 +175,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual((comparison.status()["differences"], list(comparison.health())), ([], []))
 
     def test_resumed(self) -> None:
-        """A pass goes on after a restart where it was, and what differs is known from the start
-        on.
-        """
+        """A pass goes on after a restart where it was, with what differs known at once."""
         self.harm(PLACE)
         self.begin()
         self.passes(HOUR, IDLE)
@@ -218,9 +216,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(self.endpoint.waiting, [])
 
     def test_master_leaves(self) -> None:
-        """A window that was not had is asked for again after a while, and no difference is made of
-        it.
-        """
+        """A window that was not had is asked for again later, and is no difference."""
         comparison = self.begin()
         self.passes(HOUR, IDLE)
         connection = self.endpoint.accept()

@@ -213,9 +213,7 @@ class QuestionTests(AgainstTestCase):
             self.assertEqual(self.found().start, asked)
 
     def test_blind(self) -> None:
-        """A master that tells no end is asked far below ours; a heartbeat behind data, or a
-        short frame, tells it.
-        """
+        """A master that tells no end is asked far below ours; then a heartbeat tells it."""
         self.put(self.ours, 900)
         for told in (True, False):
             self.look()

@@ -33,9 +33,7 @@ class EpochTests(SynchronousTestCase):
         self.assertTrue((self.root / EPOCH_FILE).exists())
 
     def test_goes_on(self) -> None:
-        """After a clean stop start and marks go on, under a new id: who was ahead of the
-        epoch is not proven by a restart.
-        """
+        """After a clean stop marks go on, under a new id; a restart proves nobody."""
         first = self.begin()
         self.log.put(bytes(2000))
         first.close(self.log, {"10.0.0.1": 6000, "fe80::1": 7000})

@@ -131,9 +131,7 @@ class FetchTests(LogTestCase):
         self.failureResultOf(fetching, ReplicaLacks)
 
     def test_outside_its_bounds(self) -> None:
-        """A master is not asked for what it says it has not: a stock one would believe the
-        report.
-        """
+        """A master is not asked for what it has not: a stock one would believe the report."""
         for bounds in (MasterBounds(4096, 9000, 1), MasterBounds(0, 700, 1)):
             error = self.failureResultOf(self.fetch(700, 5000, bounds), ReplicaLacks).value
             self.assertIn(f"[{bounds.min_offset}, {bounds.max_offset})", str(error))

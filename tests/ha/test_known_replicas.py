@@ -59,9 +59,7 @@ class KnownReplicasTests(LogTestCase):
         self.successResultOf(closed)
 
     def test_ports(self) -> None:
-        """What slaves tell of their ports counts for addresses of replicas, whichever comes first;
-        several may share an address.
-        """
+        """Ports that slaves tell count for addresses of replicas, in any order, several each."""
         self.known.listens(A, 10912)
         self.assertEqual(self.known.ports, {})
         self.known.joined(A)

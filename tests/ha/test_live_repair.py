@@ -182,9 +182,7 @@ class LiveRepairTests(LogTestCase):
         self.assertTrue(self.files() == self.whole)
 
     def test_master_is_damaged_too(self) -> None:
-        """Nothing is written, the reason is told once, and the range is tried again after an
-        hour.
-        """
+        """Nothing is written, the reason is told once, and it is tried again in an hour."""
         self.harm(START, LENGTH, PLACE)
         self.theirs.data[START + 95] ^= 1
         before = self.files()
@@ -371,9 +369,7 @@ class LiveRepairTests(LogTestCase):
         self.store.scrubber.faults.clear()
 
     def test_records_behind_what_is_gone(self) -> None:
-        """Records are followed from a place whose file is gone to those of the next file there is:
-        as from its first record on.
-        """
+        """Records are followed from a missing file to the next one there is, from its start."""
         (self.root / damage.name(1)).unlink()
         raw = RawLog.open(self.root / "commitlog", SIZE)
         self.addCleanup(raw.close)

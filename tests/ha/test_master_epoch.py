@@ -49,9 +49,7 @@ class JournalTests(SynchronousTestCase):
         self.assertEqual(journal((1, 500)).raised(500), journal((2, 500)))
 
     def test_above_what_was_met(self) -> None:
-        """A promotion exceeds a master that was met, and a store that was fenced is not any
-        more.
-        """
+        """A promotion exceeds a master that was met; a fenced store is so no more."""
         fenced = journal((1, 500)).met(OTHER)
         self.assertEqual(fenced.fenced_by, OTHER)
         raised = fenced.raised(900)
@@ -72,9 +70,7 @@ class JournalTests(SynchronousTestCase):
         self.assertEqual(found.met(higher).met(OTHER).fenced_by, higher)
 
     def test_met_again(self) -> None:
-        """Another that is just as high changes nothing: two of them would have a file written at
-        each word of them.
-        """
+        """Another just as high changes nothing: two would write a file at each word."""
         found = journal((1, 500)).met(OTHER)
         self.assertIs(found.met(HigherMaster(4, "10.0.0.6:10911", "a slave")), found)
 
@@ -149,9 +145,7 @@ class FileTests(SynchronousTestCase):
             self.assertEqual(list(told), [])
 
     def test_damaged(self) -> None:
-        """The generation before it stands in for one that is damaged, and it is said that the epoch
-        may be lower than it was.
-        """
+        """The generation before stands in for a damaged one: the epoch may be lower, it says."""
         for one in (journal((1, 5)), journal((1, 5), (2, 9))):
             one.write(self.root)
         path_of(self.root).write_bytes(b"{")

@@ -56,9 +56,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
     """Tests with the store of a slave."""
 
     def setUp(self) -> None:
-        """A clean store with thirty messages, five that wait, and offsets from the old master,
-        which had more.
-        """
+        """A clean store with thirty messages, five that wait, and higher, older offsets."""
         self.root = self.folder() / "store"
         # A slave's store is a master's bytes; what wrote them does not matter here.
         store = self.opened(self.root, settings=SIZES)
@@ -136,9 +134,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(content(store.log, 0, self.end), self.data)
 
     def test_newer_tables(self) -> None:
-        """What the old master's tables call delivered or ended waits again if that is not in this
-        log.
-        """
+        """What the old master's tables call done waits again if that is not in this log."""
         half = f"{HALF_TOPIC}@{TRANSACTION_GROUP}"
         store = self.opened(self.root, settings=SIZES)
         for _ in range(3):
@@ -157,9 +153,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(self.offsets("consumerOffset.json")[half], {0: 0})
 
     def test_idle_topic(self) -> None:
-        """Where nothing is left of a queue no offset moves: it goes on where its furthest group
-        is.
-        """
+        """Where a queue has nothing left no offset moves: it goes on at its furthest group."""
         self.table("consumerOffset.json", {"Idle@g": {1: 20}, "Idle@h": {1: 12}})
         planned = plan(self.settings)
         self.assertFalse((self.root / "consumequeue" / "Idle").exists())
@@ -192,9 +186,7 @@ class PromoteTests(PromotionTestCase):
         return other
 
     def test_deleted_there(self) -> None:
-        """A topic that was deleted on the old master stays so, and its groups' offsets; made again
-        it is empty.
-        """
+        """A topic deleted on the old master stays so, with its offsets; made again it is empty."""
         row = {"topicName": "TopicA", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
         topics = self.root / "config" / "topics.json"
         json_table.replace(topics, {"topicConfigTable": {"TopicA": row, "Other": row}})
@@ -233,9 +225,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual((queue.min_offset, queue.max_offset), (COUNT - 1, COUNT))
 
     def test_deleted_behind_the_end(self) -> None:
-        """Of one that was deleted behind this log's end nobody knows in which log: it stays, and
-        that is told.
-        """
+        """One deleted behind this log's end stays, for nobody knows in which log; that is told."""
         other = self.other_with({"TopicA": self.end + 1}, "Other")
         for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
             assert done.merged is not None
@@ -500,9 +490,7 @@ class IntentTests(PromotionTestCase):
         self.assertIn("epoch", steps)
 
     def test_promoted_by_hand(self) -> None:
-        """What was noted and never begun is forgotten when others promote the store: a master
-        starts in their epoch.
-        """
+        """What was noted and never begun is forgotten when others promote: their epoch counts."""
         intend(self.root, None, "10.0.0.1:10911")
         promote(self.settings, epoch=7)
         self.assertEqual(("", None), (replaced(self.root), finish(self.settings)))

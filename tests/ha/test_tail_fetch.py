@@ -154,9 +154,7 @@ class OneReplicaTests(FetchCase):
             self.assert_whole(found)
 
     def test_nothing_missing(self) -> None:
-        """A replica that has the same log says so, and the fetch is over at once; nothing is told
-        as a loss.
-        """
+        """A replica with the same log says so, and the fetch is over; nothing is told as lost."""
         self.replica(self.theirs)
         with capturedLogs() as events:
             found = self.fetch(self.cut_log(self.theirs.end))
@@ -208,9 +206,7 @@ class OneReplicaTests(FetchCase):
         self.assertEqual(content(self.mine), content(self.theirs, 0, self.mine.end))
 
     def test_cut_connection(self) -> None:
-        """A connection that breaks while bytes come is made again, and goes on where whole records
-        ended.
-        """
+        """A connection broken while bytes come is made again, and goes on at whole records."""
         found, first = self.asked(self.cut_log(700))
         for piece in self.pieces[:8]:
             first.send(piece)

@@ -48,9 +48,7 @@ class MixedTestCase(ScenarioTestCase):
         self.announced: dict[str, int] = {}
 
     def begin_as(self, letters: str, **keys: Any) -> None:
-        """Start a set that is told in letters: C{O} is a member of ours, C{J} is Java's; the first
-        one is the first master.
-        """
+        """Start a set told in letters, the first master first: C{O} for ours, C{J} for Java's."""
         counts = letters.count("O"), letters.count("J")
         self.begin(*counts, java_first=letters.startswith("J"), **keys)
 
@@ -86,9 +84,7 @@ class MixedTestCase(ScenarioTestCase):
             self.until_known(self.topic)
 
     def until_known(self, *topics: str) -> None:
-        """Wait until Java members know topics: they copy them once in ten seconds; elected before
-        that they would not.
-        """
+        """Wait until Java members know topics: they copy them once in ten seconds."""
         for java in self.javas:
             until(
                 lambda java=java: {*topics} <= {*client.topic_names(java.client_address)},

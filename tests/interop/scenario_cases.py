@@ -1,6 +1,4 @@
-"""What tests of sets under load share: the members, the load, and what must hold after all of
-it.
-"""
+"""What tests of sets under load share: members, load, and what must hold after it."""
 
 from __future__ import annotations
 
@@ -123,9 +121,7 @@ class ScenarioTestCase(MemberTestCase):
         )
 
     def until_refused(self, load: Sends) -> None:
-        """Wait until writes are answered otherwise than with SEND_OK, of which there are none
-        meanwhile.
-        """
+        """Wait until writes are answered without SEND_OK, of which there are none meanwhile."""
         for last in (False, True):
             before, acked = len(load.sent), len(load.acked)
             until(

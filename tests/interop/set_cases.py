@@ -1,6 +1,4 @@
-"""What befalls a set, whoever is in it: the steps of scenarios that are tried with each kind of
-set.
-"""
+"""What befalls a set, whoever is in it: steps of scenarios for each kind of set."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
     # --- partitions -----------------------------------------------------------------------
 
     def parted(self, *, members: bool) -> None:
-        """The master is cut off from the controllers, or from the other members too, and load goes
-        on at whoever leads.
-        """
+        """The master loses controllers, or members too, and load goes on at whoever leads."""
         self.lead(self.first)
         links, whom = self.links[self.first.name], "everybody" if members else "the controllers"
         with self.scenario(f"{self.first.name} leads and is cut off from {whom}; healed"):
@@ -116,9 +112,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.healed(load)
 
     def alone(self) -> None:
-        """The master is cut off from the other members: the SyncStateSet shrinks, nobody is
-        elected.
-        """
+        """The master loses the other members: the SyncStateSet shrinks, nobody is elected."""
         self.lead(self.first)
         links = self.links[self.first.name]
         with self.scenario(f"{self.first.name} leads, cut off from all slaves: leads on; healed"):
@@ -160,9 +154,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.healed(load)
 
     def late(self) -> None:
-        """Slaves get too little, or nothing that they say arrives: they leave the SyncStateSet, and
-        come back.
-        """
+        """Slaves get too little, or are not heard: they leave the SyncStateSet, and return."""
         self.lead(self.first)
         replication = self.links[self.first.name].replication
         for what, direction, fault in LATE:

@@ -75,9 +75,7 @@ class SiteTestCase(InteropTestCase):
         return node
 
     def certified(self) -> dict[str, object]:
-        """The keys of a certificate: clear text and TLS on the same port.  Stock servers make
-        one by themselves, ours do not.
-        """
+        """Keys of a certificate: clear text and TLS on one port. Stock servers make their own."""
         if not self.certificate:
             self.certificate = certificate(self.folder / "tls")
         key, path = self.certificate

@@ -233,9 +233,7 @@ class OursTlsClientsTests(SiteTestCase):
         return self.serving.start()
 
     def test_clients(self) -> None:
-        """The Java client sends and consumes with TLS; without, it and those that have none are
-        refused, each with a line.
-        """
+        """The Java client works with TLS; without, or without certificates, it is refused."""
         clients = [self.java(), *self.others((NodeClient, CppClient))]
         self.side_by_side(self.enters, clients)
         status = self.name_server.status()

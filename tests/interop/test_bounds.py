@@ -101,9 +101,7 @@ class BoundsTests(InteropTestCase):
         self.assert_derived(slave, exact=True)
 
     def test_lost_tail(self) -> None:
-        """A tail of some files' end, with the client port reachable and not, and a master
-        that is idle, silent and busy.
-        """
+        """A tail of some files, the client port open and not, a master idle, silent and busy."""
         broker, slave = self.pair()
         self.tool.put(1500, self.topic, size=1000, tell=False).wait()
         sends = self.tool.put(100, self.topic, size=1000)

@@ -137,9 +137,7 @@ class ControllerTests(InteropTestCase):
             )
 
     def test_three(self) -> None:
-        """Of three controllers the one that leads is killed: its successor knows what was
-        decided.
-        """
+        """Of three controllers the leader is killed: its successor knows what was decided."""
         members = controllers(self.folder, 3)
         group = self.group(members)
         with self.scenario("the controller that leads is killed"):

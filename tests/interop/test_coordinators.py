@@ -56,9 +56,7 @@ class WithEtcdTestCase(ScenarioTestCase):
 
 
 class ElectionTests(WithEtcdTestCase):
-    """An operator elects one after the other under four stock producers, which ask the name server
-    for routes each half a second.
-    """
+    """Members are elected in turn under four stock producers, which look for routes often."""
 
     roles = "three members of ours, with etcd"
     full_only = ("test_elections",)
@@ -131,9 +129,7 @@ class FollowerTests(WithEtcdTestCase):
         return int(text.rpartition("#")[2])
 
     def until_fed(self, nodes: list[Node], follower: Broker) -> None:
-        """Wait until it has what the master has, with messages that it gets as they are written;
-        only members are in sync.
-        """
+        """Wait until it has what the master has, as messages come; only members are in sync."""
         master = self.led(nodes)
         self.until_in_sync(master, len(nodes))
         follower.until_max(master.status()["maxOffset"], SLOW_CUT)

@@ -82,9 +82,7 @@ class DailyTests(SiteTestCase):
     # --- what is tried ------------------------------------------------------------
 
     def test_topics_and_offsets(self) -> None:
-        """Topics as mqadmin's topicList, topicRoute and topicStatus tell of them, and offsets as
-        its consumerProgress.
-        """
+        """Topics as mqadmin's topicList, topicRoute and topicStatus tell them, and offsets."""
         with self.scenario("rmqha topic"):
             self.topics()
         with self.scenario("rmqha offset"):
@@ -203,9 +201,7 @@ class DailyTests(SiteTestCase):
         self.assertIn(f"topic Daily is not at {self.address}", told)
 
     def test_groups(self) -> None:
-        """Groups as mqadmin's getConsumerConfig, consumerConnection and consumerProgress tell of
-        them.
-        """
+        """Groups as mqadmin's getConsumerConfig, consumerConnection, consumerProgress tell."""
         with self.scenario("rmqha group"):
             self.ours("group", "create", "Readers", "--retries", "3", *self.at_names)
             self.assertEqual(("true", "3"), self.config("consumeEnable", "retryMaxTimes"))

@@ -89,9 +89,7 @@ class JavaMemberTests(InteropTestCase):
         )
 
     def test_slave(self) -> None:
-        """An empty stock slave joins, follows over a new label and broken connections, is killed
-        and comes back; its log is ours.
-        """
+        """An empty stock slave joins, over labels and broken connections, is killed, comes back."""
         controller, master = self.led()
         with self.scenario("alone in the set: SLAVE_NOT_AVAILABLE at once"):
             self.assertEqual({"SLAVE_NOT_AVAILABLE"}, self.statuses(master, 500, size=1200))

@@ -46,9 +46,7 @@ class LinkTests(InteropTestCase):
     roles = "Java master, our slave"
 
     def test_faults(self) -> None:
-        """One fault after the other; nothing false is acknowledged, and in the end all is
-        byte-equal.
-        """
+        """Fault after fault; nothing false is acknowledged, and in the end all is equal."""
         broker = self.broker(role="SYNC_MASTER", **SYNC, **KEYS).start()
         proxy = self.proxy(broker.address)
         slave = self.our_slave(proxy.address, **KEYS).start()
@@ -95,9 +93,7 @@ class LinkTests(InteropTestCase):
         )
 
     def flip(self, broker: Broker, proxy: Proxy, slave: Node) -> None:
-        """One bit in a body of 400 kB, on the connection that is there; no other may follow
-        until the slave's state was seen.
-        """
+        """One bit in a body of 400 kB, on this connection; no other until the state was seen."""
         before = slave.status()
         place = proxy.stats()["down"] + self.random.randrange(198_000, 202_000)
         proxy.set("down", flip=[place, self.random.randrange(8)])
@@ -303,9 +299,7 @@ class MixedTests(InteropTestCase):
                 self.assert_same_units(master, node)
 
     def test_after(self) -> None:
-        """A master's store is opened by a newer Java, and then by ours, while our slave
-        follows all the time.
-        """
+        """A newer Java opens a master's store, then ours does, while our slave follows."""
         roles = f"Java {self.older}, then Java {self.version}, then our master; our slave"
         with self.scenario("F46: the master is upgraded twice, our slave goes on", roles):
             old = self.broker("old", of=self.older).start()

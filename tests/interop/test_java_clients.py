@@ -74,9 +74,7 @@ class JavaClientTests(SiteTestCase):
         consumer.stop()
 
     def ordered(self, client: Client) -> None:
-        """Orderly consumers lock their queues and get each queue's messages in order, also
-        when a second one joins.
-        """
+        """Orderly consumers lock queues and get messages in order, also when a second joins."""
         with self.row(client, "orderly consumers, the second joins on the way"):
             topic = self.own_topic(client, "Ordered")
             sent = {key: bodies(key, 40) for key in ("one", "two", "three", "four", "five")}
@@ -205,9 +203,7 @@ class JavaClientTests(SiteTestCase):
             consumer.stop()
 
     def transactions(self, client: Client) -> None:
-        """Committed messages arrive, rolled back ones never, unknown ones once the broker has
-        asked.
-        """
+        """Committed messages arrive, rolled back ones never, unknown ones once asked."""
         with self.row(client, "transactions: commit, rollback, and the broker's check"):
             topic = self.own_topic(client, "Transactions")
             consumer = client.consume(topic, f"G-{topic}")

@@ -1,6 +1,4 @@
-"""A master of ours that lost acknowledged bytes, and gets them back from a stock slave's HA
-port.
-"""
+"""A master of ours lost acknowledged bytes, and gets them from a stock slave's HA port."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ class LostTailTests(InteropTestCase):
     roles = "our master, Java slave"
 
     def pair(self) -> tuple[Node, Broker]:
-        """A pair in sync.  On one host a stock slave cannot have its master's HA port, so that the
-        master has to be told it.
-        """
+        """A pair in sync. On one host the master has to be told a stock slave's HA port."""
         stock = self.broker("java-slave", role="SLAVE")
         host, port = stock.address
         keys = {

@@ -160,9 +160,7 @@ class NoControllerTests(MixedTestCase):
     full_only = ("test_ours", "test_java_follows", "test_java_leads")
 
     def undecided(self, letters: str) -> None:
-        """Writes go on, as all are there; then a slave goes too, and the master takes no write
-        until the controller is back.
-        """
+        """Writes go on, as all are there; without a slave none, until the controller is back."""
         self.begin_as(letters)
         with self.scenario(f"no controller for {AWAY:.0f} s, then no slave: no writes; all back"):
             load = self.load()
@@ -222,9 +220,7 @@ class LostLeaderTests(MixedTestCase):
         return member
 
     def both_lost(self, letters: str) -> None:
-        """The controller that leads and the master are killed together: there is one successor, as
-        soon as there is a leader.
-        """
+        """The leading controller and the master are killed: one successor, as soon as may be."""
         self.begin_as(letters)
         with self.scenario("the leading controller and the master are killed (-9) under load"):
             load = self.load()

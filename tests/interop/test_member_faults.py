@@ -50,9 +50,7 @@ class FaultPointTests(set_cases.LinkedSetTestCase):
         self.assertEqual(node.wait(BOOT), KILLED, node.tail())
 
     def promotion(self, letters: str) -> None:
-        """A member is elected and dies at each step of it: it leads after a restart, and nothing is
-        missing.
-        """
+        """A member dies at each step of its election: it leads after a restart, all is there."""
         self.begin_as(letters)
         for place in PROMOTION:
             with self.scenario(f"a member that is elected dies at {place}, and comes back"):
@@ -154,9 +152,7 @@ class PowerCutTests(DrivenTestCase):
         return node
 
     def unpowered(self, count: int) -> None:
-        """The master is gone and all slaves lose power: all that was acknowledged is on their
-        disks, and one of them leads.
-        """
+        """The master is gone, all slaves lose power: all acknowledged is on disks; one leads."""
         seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
         chance = random.Random(f"{seed} {self.id()}")
@@ -198,9 +194,7 @@ class ClockTests(DrivenTestCase):
     full_only = ("test_jumps", "test_jumps_of_three")
 
     def jumps(self, count: int) -> None:
-        """By an hour, there and back: nobody is elected, nobody leaves, and no message is
-        deleted.
-        """
+        """By an hour, there and back: nobody is elected or leaves, no message is deleted."""
         nodes = self.set_of(count, kind=Driver, fileReservedTime=24)
         master, other, *_ = self.driven(nodes)
         epoch = master.status()["controller"]["masterEpoch"]

@@ -224,9 +224,7 @@ class ForgottenLabelTests(MixedTestCase):
         self.until_whole()
 
     def assert_kept(self) -> None:
-        """Java members cut nothing of what they have now, however often connections break, and have
-        our labels.
-        """
+        """Java members cut nothing, however often connections break, and have our labels."""
         (ours,) = self.nodes
         end = ours.status()["maxOffset"]
         for java in self.javas:

@@ -1,6 +1,4 @@
-"""Stores that go from one kind of node to another and back, and members that come back to a set
-that is not what it was.
-"""
+"""Stores that change the kind of node and back, and members that return to a changed set."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class ClassicPairTests(ScenarioTestCase):
         self.acked += sends.acked
 
     def test_over_and_back(self) -> None:
-        """A classic pair becomes a set, whose master is killed, and a pair again: the same
-        bytes.
-        """
+        """A pair becomes a set, whose master is killed, and a pair again: the same bytes."""
         self.decider = self.controller()
         first, second = nodes = [self.ours(f"ours-{n}", self.decider) for n in (1, 2)]
         self.classic(first)
@@ -120,9 +116,7 @@ class OneStoreTests(ScenarioTestCase):
         until(written, f"{count} acknowledged", BOOT, tell=self.tool.tail, pause=0.2)
 
     def test_in_turn(self) -> None:
-        """Each is master with the id of the one before, goes on behind its bytes, and has its
-        labels.
-        """
+        """Each is master with the one before's id, goes on behind its bytes, has its labels."""
         self.decider = self.controller()
         ours = self.ours("ours", self.decider, **OURS_ALONE)
         java = self.java("java", self.decider)
@@ -167,9 +161,7 @@ class RetentionTests(MixedTestCase):
         return super().ours(*given, kind=Driver, fileReservedTime=1, haRetentionGrace=100, **keys)
 
     def away(self, letters: str) -> None:
-        """A member is away while the master's first files are deleted, up to where its log goes
-        on.
-        """
+        """A member is away while the master's first files go, up to where its log goes on."""
         self.begin_as(letters)
         with self.scenario("a member is away while the master's first files are deleted"):
             end = self.end_of(self.last)

@@ -11,9 +11,7 @@ class PartitionTests(LinkedTestCase):
     full_only = ("test_back_in_its_epoch",)
 
     def test_master_without_controllers(self) -> None:
-        """The master is cut off from the controllers, and not from the other member: it is
-        replaced, and takes no write meanwhile.
-        """
+        """The master loses the controllers alone: it is replaced, and takes no write meanwhile."""
         master, other, links = self.linked()
         with self.scenario("the master is cut off from the controllers: fenced, another leads"):
             load = self.load()

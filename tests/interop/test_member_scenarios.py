@@ -44,9 +44,7 @@ class OurScenarioTests(ScenarioTestCase):
         self.assertGreater(self.epoch_of(master), epoch)
 
     def kills(self, count: int) -> None:
-        """Whoever is master is killed under load, again and again; with three, writes go on while
-        it is away.
-        """
+        """Whoever is master is killed under load, often; with three, writes go on meanwhile."""
         nodes = self.set_of(count)
         for number in range(cases.rounds(3, 20)):
             with self.scenario(f"the master of {count} is killed (-9) under load: {number + 1}"):
@@ -192,9 +190,7 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def forged_news(self, count: int) -> None:
-        """Somebody tells the members of elections that were none: only what a controller answers
-        counts.
-        """
+        """Somebody tells of elections that were none: only a controller's answer counts."""
         nodes = self.set_of(count)
         master = self.led(nodes)
         with self.scenario("members are told of elections that were none, under load"):

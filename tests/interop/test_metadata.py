@@ -117,9 +117,7 @@ class BehindJavaTests(MetadataTestCase):
         return found
 
     def test_tables(self) -> None:
-        """All tables come, changes follow, and what consumers commit here while the master is
-        away it has after its return.
-        """
+        """All tables come, changes follow, and commits made here reach a returned master."""
         with self.scenario("our slave takes topics, groups and offsets from a Java master"):
             self.fill(self.address)
             self.slave.start()
@@ -176,9 +174,7 @@ class BehindJavaTests(MetadataTestCase):
         json_table.replace(file, table)
 
     def after(self) -> None:
-        """What a slave leaves, a stock broker of the version reads: our slave's tables become a
-        stock master's.
-        """
+        """What a slave leaves a stock broker reads: its tables become a stock master's."""
         with self.scenario("a Java broker starts on the tables our slave has left"):
             self.master.stop()
             stock = self.broker("heir", root=self.slave.root)

@@ -1,6 +1,4 @@
-"""Stock mqadmin of sets with a controller: members of ours, and what it prints compared with those
-of Java's.
-"""
+"""Stock mqadmin of sets with a controller: what it prints of ours and of Java's."""
 
 from __future__ import annotations
 

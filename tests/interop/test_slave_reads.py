@@ -164,9 +164,7 @@ class SlaveReadsTests(SiteTestCase):
         consumer.stop()
 
     def master_away(self, client: Client) -> Consumer:
-        """A consumer that starts when the master is dead goes on where its group was, at the slave,
-        and says there how far it is.
-        """
+        """A consumer that starts without a master goes on where its group was, at the slave."""
         with self.row(client, "the master is killed: it goes on at the slave, and commits there"):
             self.all_told(self.copy)
             new = bodies("left behind", 100)

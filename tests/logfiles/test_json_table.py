@@ -40,9 +40,7 @@ class TextTests(SynchronousTestCase):
         self.assertEqual(json_table.parse(json_table.render(table)), table)
 
     def test_golden(self) -> None:
-        """Every table of the stock brokers reads, and what has been pretty-printed is rendered to
-        the very bytes.
-        """
+        """Every table of stock brokers reads, and what was pretty is rendered byte for byte."""
         count = 0
         for version, name in golden.ARCHIVES:
             config = golden.store(version, name) / "config"
@@ -179,9 +177,7 @@ class FileTests(SynchronousTestCase):
             self.assertEqual(len(self.names()), 2)
 
     def test_torn_write(self) -> None:
-        """However much of the new file was written before the crash, the old generation stands, and
-        a leftover is written over.
-        """
+        """However much was written before the crash, the old generation stands; rests go."""
         whole = json_table.render(NEW)
         for size in range(0, len(whole), 7):
             self._start_over()

@@ -35,9 +35,7 @@ class Reading(SynchronousTestCase):
         self.assertIsInstance(RawLog.open(store), LogReader)
 
     def test_let_go(self) -> None:
-        """A log that nobody closed leaves no descriptor open: those who read through many are
-        many.
-        """
+        """A log that nobody closed leaves no descriptor open: there are many."""
         store = golden.store(VERSION)
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(10):

@@ -205,9 +205,7 @@ class NodeTests(AnswerTestCase):
         self.close_store(store)
 
     def test_recovery(self) -> None:
-        """A slave ends its log before a last record that ends in NUL, a master only where it is its
-        own.
-        """
+        """A slave ends its log before a record that ends in NUL, a master where it is its own."""
         self.everywhere(logs(), self.ask)
 
 
@@ -297,9 +295,7 @@ class SparkTests(AnswerTestCase):
     skip = no_pipeline or None
 
     def scan(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """A read, which fails at damage or goes on behind it; and what C{rmqha spark verify} takes
-        for whole.
-        """
+        """A read, which fails at damage or goes on; and what C{rmqha spark verify} calls whole."""
         options = options_of({"a": root}, "use")
         self.assertEqual(StoreView.open("a", root, options).end, 900 if log.damaged else wanted)
         self.assertEqual(copy_of("a", root, options).whole, wanted)

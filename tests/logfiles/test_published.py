@@ -14,9 +14,7 @@ class FirstRecordTests(SynchronousTestCase):
     """Logs of one name are told from each other by their first record."""
 
     def test_first_record(self) -> None:
-        """Every copy of a log has the same first record, another log has not, and a log that lost
-        it cannot tell.
-        """
+        """Copies of a log share the first record, others do not; one that lost it cannot tell."""
         one, other = (LogFiles.find(golden.store(each)) for each in ("5.3.3", "4.9.7"))
         identity = identity_of(one, None)
         self.assertEqual("", other_first(identity, LogFiles.find(golden.store("5.3.3"))))

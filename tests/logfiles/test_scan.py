@@ -40,9 +40,7 @@ class SeekTests(LogTestCase):
 
     @given(st.integers(0, SIZE - 300) | st.integers(4080, 4110), st.booleans())
     def test_next_valid(self, at: int, second: bool) -> None:
-        """A record is found wherever it begins, even if the zeros of its size lie in a hole,
-        and not behind its first byte.
-        """
+        """A record is found wherever it begins, its zeros in a hole too, not behind its start."""
         record = encoded(300)
         offset = at + SIZE * second
         place(record, queue_offset=0, offset=offset, store_timestamp=STORED)

@@ -167,9 +167,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assertFalse([name for name in self.told() if "lag" in name])
 
     def test_clients(self) -> None:
-        """Producers and consumers are told by what they are, and how many topics and groups there
-        are.
-        """
+        """Producers and consumers are told by kind, and how many topics and groups there are."""
         self.begin()
         self.online()
         found = self.told()
@@ -180,9 +178,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assertEqual(found["rocketmq_broker_permission"], 6)
 
     def test_transactions(self) -> None:
-        """Half messages are told while they are open, and how they ended by the topic they were
-        for.
-        """
+        """Half messages are told while open, and how they ended by their topic."""
         client = self.begin()
         halves = []
         for _ in range(3):
@@ -271,9 +267,7 @@ class BrokerFamiliesTests(BrokerTestCase):
             self.assertEqual(took.counts[-1], count)
 
     def test_creations(self) -> None:
-        """How long topics and groups took to be created is told by whether they were, in
-        milliseconds.
-        """
+        """How long topics and groups took is told by whether they were made, in milliseconds."""
         client = self.begin()
         self.assertFalse([name for name in self.told() if "create_execution" in name])
         for name in ("One", "Two", "of/a/path"):

@@ -122,9 +122,7 @@ class CatalogTests(SynchronousTestCase):
     """L{FAMILIES}."""
 
     def test_names(self) -> None:
-        """Names are legal and differ, counters end as Prometheus wants it, and units of our own are
-        in the name.
-        """
+        """Names are legal and differ, counters end as Prometheus wants, units are in the name."""
         self.assertEqual(
             [name for name, n in Counter(f.name for f in FAMILIES).items() if n > 1], []
         )

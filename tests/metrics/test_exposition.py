@@ -37,9 +37,7 @@ class ExpositionTests(SynchronousTestCase):
         self.assertEqual(float(sample.value), float(value))
 
     def test_grouped(self) -> None:
-        """All samples of a metric stand together, under its type and what it tells, however they
-        were found.
-        """
+        """All samples of a metric stand together, under its type and help, however found."""
         samples: Any = [(GAUGE, ("a", ""), 1), (PLAIN, (), 2), (GAUGE, ("b", ""), True)]
         found = parsed(text_of(samples, {}))
         gauge = found["some_gauge"]

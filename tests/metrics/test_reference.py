@@ -23,9 +23,7 @@ class ReferenceTests(SynchronousTestCase):
             self.assertIn(f"``{family.name}``\n    {family.type.value}, ", page)
 
     def test_absent(self) -> None:
-        """What a broker of RocketMQ tells and ours does not is named, so that an empty panel is no
-        riddle.
-        """
+        """What RocketMQ's broker tells and ours does not is named: no panel is a riddle."""
         _, _, paragraph = reference().partition("these are not here:")
         told = {family.name for family in FAMILIES}
         for name in (

@@ -313,9 +313,7 @@ class RequestTests(NamesrvCase):
         self.flushLoggedErrors()
 
     def test_texts_in_a_burst(self) -> None:
-        """Three hundred texts that come while one is being written are one more write, in their
-        order, and each is answered.
-        """
+        """Three hundred texts during a write are one more write, in order, each answered."""
         writes: list[Deferred[None]] = []
 
         def save(table: dict[str | int, Any]) -> Deferred[None]:

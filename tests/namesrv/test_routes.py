@@ -103,9 +103,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.addresses(), {0: "10.0.0.9:1"})
 
     def test_higher_master(self) -> None:
-        """Of two masters the one with the higher epoch is in the routes, whichever registers
-        last.
-        """
+        """Of two masters the one with the higher epoch is routed, whichever registers last."""
         other = "10.0.0.9:1"
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         found = self.table.register(registration(other, 0, "t", epoch=2), 1.0)
@@ -272,9 +270,7 @@ class Histories(RuleBasedStateMachine):
     def register(
         self, name: str, number: int, address: str, topics: list[str], channel: int, epoch: int
     ) -> None:
-        """One comes; what had its name and id is gone, unless that is a master of a higher epoch:
-        then this one is not there.
-        """
+        """One comes; its name's former one is gone, unless a master of a higher epoch."""
         found = self.table.register(
             registration(
                 address, number, *topics, name=name, cluster=f"c-{name}",

@@ -315,9 +315,7 @@ class RegionTests(LoopbackTestCase):
         transport.writeParts([b"later still"])
 
     async def test_peer_leaves(self) -> None:
-        """A peer that goes away ends the connection; what was queued is let go, and writing into
-        the void is no error.
-        """
+        """A peer that goes ends the connection; its queue goes, and late writes are no error."""
         transport, server, client = await self.join()
         log = bytearray(16 << 20)
         transport.writeParts([memoryview(log)])
@@ -398,9 +396,7 @@ class BothEndsTests(LoopbackTestCase):
         return begin
 
     async def test_copy(self) -> None:
-        """A log copied by both, with rooms that end at files, is the same log; with tiny buffers
-        too.
-        """
+        """A log copied by both, with rooms that end at files, is the same; tiny buffers too."""
         for tiny in (False, True):
             size = (1 << 20) + 5 if tiny else (20 << 20) + 5
             log = memoryview(random.Random(6).randbytes(size))

@@ -199,9 +199,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual((door._of_host, door._strangers, door._leaving), ({}, {}, set()))
 
     def test_stop(self) -> None:
-        """All are closed gently, and who does not leave in time is cut off; each who stops it is
-        told when the last has gone.
-        """
+        """All close gently, or are cut off in time; whoever stops it is told at the last."""
         quick, slow = Played(self.door, leaves=True), Played(self.door)
         over, again = self.door.stop(), self.door.stop()
         self.assertEqual(quick.closed, [("stopped", True)])

@@ -41,9 +41,7 @@ class TokenBucketTests(SynchronousTestCase):
         self.assertEqual(TokenBucket(0, Clock()).take(1 << 40), 0.0)
 
     def test_burst(self) -> None:
-        """After a rest a tenth of a second's bytes pass at once, but at least 64 KiB; no more is
-        saved up, however long the rest.
-        """
+        """After a rest a tenth of a second's bytes, at least 64 KiB, pass at once, never more."""
         for rate, burst in ((10_000_000, 1_000_000), (1000, LEAST_BURST)):
             clock = Clock()
             bucket = TokenBucket(rate, clock)
@@ -125,9 +123,7 @@ class QuietTests(SynchronousTestCase):
         return [formatEvent(event) for event in self.events]
 
     def test_once_a_second(self) -> None:
-        """Of many complaints one is written at once, and one a second later with the number
-        held.
-        """
+        """Of many complaints one is written at once, one a second later with the rest's number."""
         self.assertTrue(self.complain())
         for _ in range(500):
             self.assertFalse(self.complain())
@@ -165,9 +161,7 @@ class QuietTests(SynchronousTestCase):
         self.assertEqual(len(self.events), 2)
 
     def test_many_peers(self) -> None:
-        """Memory and lines stay bounded whoever complains: late peers share an entry, quiet ones
-        are forgotten.
-        """
+        """Memory and lines stay bounded: late peers share an entry, quiet ones are forgotten."""
         for number in range(3 * MOST_PEERS):
             self.complain(peer=f"peer {number}")
         self.assertLessEqual(len(self.events), MOST_PEERS + 1)

@@ -249,9 +249,7 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(sink.log[700:2700], b"x" * 2000)
 
     def test_wrong_room(self) -> None:
-        """A room of no bytes, or of more than the body has left, is our own mistake and not
-        written.
-        """
+        """A room of no bytes, or more than the body has left, is our mistake, not written."""
         for size in (0, 51):
             sink = MemorySink()
             room = memoryview(bytearray(size))
@@ -441,9 +439,7 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual((self.sink.events, self.sink.log), (events, log))
 
     def test_resumed_without_the_socket(self) -> None:
-        """What was read before a pause is told after it, though the socket has nothing any more;
-        and not behind what came since.
-        """
+        """What was read before a pause is told after it, dry socket or not, and in order."""
         for feeds in (False, True):
             with self.subTest(feeds=feeds):
                 self.setUp()
@@ -555,9 +551,7 @@ class PauseTests(SynchronousTestCase):
         del self.client.socket  # the descriptor is gone already
 
     def test_write_at_once(self) -> None:
-        """A small reply is with the kernel when C{write} returns, and keeps its place in the
-        order.
-        """
+        """A small reply is with the kernel when C{write} returns, and keeps its place."""
         self.client.write(b"12345678")
         self.assertNotIn(self.client, self.pair.reactor.writers)
         self.assertEqual(self.pair.peer.recv(100), b"12345678")

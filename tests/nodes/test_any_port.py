@@ -90,9 +90,7 @@ class AnyPortTests(SynchronousTestCase):
         return self.successResultOf(ensureDeferred(look.once())), look
 
     def test_any_port_of_ours(self) -> None:
-        """Each leads to its admin port, also where that is not the one by default, and where the
-        configuration is not told.
-        """
+        """Each leads to its admin port, by default or not, and without a configuration told."""
         for keys, admin in (
             ({"haListenPort": "20912", "adminListenPort": "7000"}, 7000),
             ({"haListenPort": "20912", "adminListenPort": "0"}, 20914),

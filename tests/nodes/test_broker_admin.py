@@ -81,9 +81,7 @@ class BrokerAdminTests(SynchronousTestCase):
             self.assertGreaterEqual(self.done(broker.first("T", 0)), 0)
 
     def test_questions(self) -> None:
-        """What is asked has all fields with which 4.9's tools and clients asked it; 5.x's added
-        none that its brokers need.
-        """
+        """A question has all fields of 4.9's tools and clients; 5.x's brokers need no others."""
         stock: Any = StockBroker("4.9.7")
         broker = BrokerAdmin(ADDRESS, stock)
         for what in (

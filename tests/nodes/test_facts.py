@@ -20,9 +20,7 @@ class FactsTests(SynchronousTestCase):
     """L{facts_of}."""
 
     def test_master(self) -> None:
-        """A master tells its epoch, its writes, its disk, what is scrubbed and kept, and who knows
-        it.
-        """
+        """A master tells its epoch, writes, disk, what is scrubbed and kept, and who knows it."""
         status = MASTER | {
             "masterEpoch": 3,
             "putMillis": {"p50": 0.5, "p99": 4.25, "max": 9.0},

@@ -17,9 +17,7 @@ class NextStepTests(SynchronousTestCase):
     """By the name of a reason."""
 
     def test_command(self) -> None:
-        """It names the store, the master and the address as they are; what is not told is left to a
-        person.
-        """
+        """It names store, master and address as they are; what is not told is left open."""
         upstream = {"address": "10.0.0.1:10912"}
         found = advice("10.0.0.2", seen("replication-diverged", store="/data", upstream=upstream))
         ((text, step),) = found

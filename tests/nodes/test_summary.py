@@ -240,9 +240,7 @@ class LinesTests(SynchronousTestCase):
             self.assertEqual([text for text in found if "disk" in text], expected)
 
     def test_returned(self) -> None:
-        """O8: of a master that came back as a slave, the master that it follows is none of the
-        replicas that are away.
-        """
+        """O8: of a master that became a slave, its master is none of the replicas away."""
         rows = [
             {"address": address, "connected": False, "bytes": 5000}
             for address in ("10.0.0.9", "10.0.0.8")

@@ -112,9 +112,7 @@ class BrowserTests(BrowserCase):
 
     @slow
     def test_narrow_and_dark(self) -> Deferred[None]:
-        """On a small telephone nothing is beyond its edge; who likes it dark gets it dark, and it
-        follows when that changes.
-        """
+        """On a small telephone nothing is beyond the edge; who likes it dark gets it, at once."""
         ground = "getComputedStyle(document.body).backgroundColor"
         ink = "getComputedStyle(document.body).color"
 
@@ -157,9 +155,7 @@ class BrowserTests(BrowserCase):
 
     @slow
     def test_pictures(self) -> Deferred[None]:
-        """A picture of the page for the guide is as high as what it shows, whatever the screen
-        is.
-        """
+        """A picture of the page for the guide is as high as what it shows, on any screen."""
 
         async def steps() -> None:
             tab = await self.shown(width=360, height=200)

@@ -29,9 +29,7 @@ class OwnPageTests(SynchronousTestCase):
         return self.successResultOf(asked)
 
     def test_who(self) -> None:
-        """It says who it is, and what is wrong with it; its own word comes through JSON as it
-        is.
-        """
+        """It says who it is, and what is wrong; its own word comes through JSON unchanged."""
         self.node.wrong = [
             HealthReason("disk-full", "no space"),
             HealthReason("first-copy", "", fails=HealthProbe.READY),

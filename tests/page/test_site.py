@@ -45,9 +45,7 @@ class PageSiteTests(SynchronousTestCase):
             self.assertEqual(self.ask(path.decode())[0].code, 200, path)
 
     def test_nobody_else(self) -> None:
-        """A browser is told to ask nobody else, and to run nothing that stands in the page
-        itself.
-        """
+        """A browser is told to ask nobody else, and to run nothing that the page has."""
         for path in PAGES:
             policy = self.ask(path)[0].headers.getRawHeaders(b"content-security-policy")[0]
             self.assertIn(b"default-src 'self'", policy)

@@ -71,8 +71,6 @@ class ReportTests(SynchronousTestCase):
         self.assertIn("1 of 2 are not in the table: nobody-has-it, no id, is not in the log", said)
 
     def test_one_id_for_two(self) -> None:
-        """Messages are known by the keys that the demo gave them: the client tells one id of two,
-        or that of another message.
-        """
+        """Messages are known by the demo's keys: the client tells one id of two, or another's."""
         self.sent.append(Sent("flag7", True, "", "A"))
         self.assertEqual("", self.wrong(self.rows))

@@ -185,9 +185,7 @@ class SystemTopicTests(SynchronousTestCase):
     """A store of a stock 5.3.3 broker, with timer messages and check points of POP."""
 
     def test_left_out(self) -> None:
-        """What brokers keep for themselves is not read unless it is asked for; what was handed out
-        before says so.
-        """
+        """What brokers keep for themselves is read only if asked for; earlier handouts say so."""
         store = Path(self.mktemp())
         with tarfile.open(golden.DATA / "pop" / "store-killed.tar.xz") as archive:
             archive.extractall(store, filter="data")

@@ -33,9 +33,7 @@ class AdviceTests(SynchronousTestCase):
         self.assertIn("namesrvAllowedPeers", names)
 
     def test_closed(self) -> None:
-        """A list, a loopback address, access control or certificates of clients close a port; so
-        does not opening it.
-        """
+        """A list, loopback, access control or client certificates close a port; not opening too."""
         self.assertEqual([], self.ports(*CLOSED))
         self.assertEqual([], self.ports(*LOOPBACK))
         self.assertEqual([], self.ports("listenPort=0", "haAllowedPeers=10.0.0.1"))

@@ -93,9 +93,7 @@ class LettingInTests(CascadeCase):
         self.assertEqual(self.sent(behind), 1000)
 
     def test_counts(self) -> None:
-        """What slaves were sent stays counted when they are sent away, as before a repair, and so
-        do those that left.
-        """
+        """What slaves were sent stays counted when sent away, and that of those who left."""
         self.copied()
         for host, lacks in (("10.0.0.8", 1000), ("10.0.0.9", 0)):
             behind = self.ask(self.theirs.end - lacks, host)
@@ -239,9 +237,7 @@ class EpochTests(CascadeCase):
         return list(frames(self.theirs, start))
 
     def test_a_stop_state_closes_all(self) -> None:
-        """Whoever was let in before the node knew that it is ahead is closed, and refused as
-        long as that lasts.
-        """
+        """Whoever came before the node knew that it is ahead is closed, and refused as long."""
         self.parted("stop")
         self.stop()
         self.start(policy=DivergencePolicy.STOP)

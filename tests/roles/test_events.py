@@ -12,9 +12,7 @@ class NodeEventsTests(NodeCase):
     """Events of whole nodes."""
 
     def test_restart(self) -> Deferred[None]:
-        """A master's edges are there after a restart: its starts and stops, its states, its
-        slave.
-        """
+        """A master's edges are there after a restart: starts, stops, states, its slave."""
 
         async def steps() -> None:
             ports = {"haListenPort": 0}

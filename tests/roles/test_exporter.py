@@ -1,6 +1,4 @@
-"""What rocketmq-exporter asks a cluster of ours for; the tests beside real brokers ask a stock
-one.
-"""
+"""What rocketmq-exporter asks a cluster of ours for; other tests ask a stock one."""
 
 from __future__ import annotations
 

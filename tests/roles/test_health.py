@@ -129,9 +129,7 @@ class MasterTests(LogTestCase):
         self.successResultOf(stopped)
 
     def test_sync_without_replicas(self) -> None:
-        """A SYNC_MASTER without a replica is unhealthy and says so once, though it is ready: its
-        replicas have to find it.
-        """
+        """A SYNC_MASTER without a replica is unhealthy, said once, but ready to be found."""
         lines = HealthLines().install(self)
         node = self.begin(BrokerRole.SYNC_MASTER)
         self.assertIn("too-few-replicas: 0 of 1", unhealthy(node))
@@ -167,9 +165,7 @@ class MasterTests(LogTestCase):
         self.assertEqual(node.status()["writes"], {"PUT_OK": 1})
 
     def test_no_writes(self) -> None:
-        """A master that takes no writes is not ready, whatever the reason; that it is read-only is
-        for an operator too.
-        """
+        """A master that takes no writes is not ready; read-only is an operator's matter too."""
         node = self.begin(BrokerRole.ASYNC_MASTER)
         for state in ("read-only", "disk-full", "failed"):
             node.store._refuse(state, "made up")

@@ -92,9 +92,7 @@ class HostileSetMasterTests(MemberChangeCase):
         self.assert_state(MemberState.FOLLOWING)
 
     def test_no_answer(self) -> None:
-        """What is no answer to our handshake ends the connection before anything is reported, in
-        one piece or byte by byte.
-        """
+        """What is no answer to our handshake ends the connection unreported, in any pieces."""
         good = self.follow()
         before = self.kept()
         for name, said in NO_ANSWERS.items():
@@ -109,9 +107,7 @@ class HostileSetMasterTests(MemberChangeCase):
                 good = self.again()
 
     def test_in_the_stream(self) -> None:
-        """So does what cannot follow: no byte of it is kept or reported, no label filed, and
-        readers see no more than before.
-        """
+        """So does what cannot follow: no byte is kept, no label filed; readers see no more."""
         good = self.follow()
         before = self.kept()
         for name, made in IN_STREAM.items():

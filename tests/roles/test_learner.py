@@ -186,9 +186,7 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.node.epochs.journal.text(), "1-0")
 
     def test_epoch(self) -> None:
-        """In which epoch its master leads is asked anew each time: it may have been replaced
-        without having said so.
-        """
+        """Its master's epoch is asked anew each time: it may have been replaced silently."""
         self.learn()
         self.shake()
         upstream = self.node.following.upstream
@@ -251,9 +249,7 @@ class LearnerTests(SlaveCase):
         self.assertEqual(again.reports(), [1])
 
     def test_switch(self) -> None:
-        """Another member is elected: it is followed, and what only the first had is cut off where
-        no reader has seen it, and kept.
-        """
+        """Another is elected and followed; what the first alone had, unread, is cut and kept."""
         self.learn()
         master = self.shake()
         common = self.theirs.end

@@ -105,9 +105,7 @@ class LivePromotionTests(SlaveCase):
         return (self.root / "rmqha" / "promotion.json").exists()
 
     def test_promoted(self) -> None:
-        """Looked at, told to begin: the slave ends, the store is promoted, and another node takes
-        its place in the process.
-        """
+        """Looked at, told to begin: the slave ends, is promoted, and another node follows."""
         promotion = self.alone()
         self.assertIsNone(self.node.status()["promotion"])
         self.assertIn("verified the whole log: ", self.check())

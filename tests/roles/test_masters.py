@@ -194,9 +194,7 @@ class ConfiguredTests(TwoMastersCase):
         )
 
     def test_lower(self) -> None:
-        """One that tells a lower epoch is not followed: a stop state names both, and the log
-        serves.
-        """
+        """One with a lower epoch is not followed: a stop state names both; the log serves."""
         self.epochs = {NEW_CLIENT: 1, OLD_CLIENT: 0}
         self.pointed()
         self.turn()

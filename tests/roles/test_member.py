@@ -239,9 +239,7 @@ class LeadTests(MemberCase):
     """Elected, and elected away."""
 
     def test_first(self) -> None:
-        """The first member of a set is elected, and its epoch is in the epoch file before a
-        write.
-        """
+        """A set's first member is elected, its epoch in the epoch file before a write."""
         self.member()
         self.assert_state(MemberState.LEADING, "in master epoch 1")
         kept = epoch_file.read(self.root / "epochFileCheckpoint")
@@ -261,9 +259,7 @@ class LeadTests(MemberCase):
         self.assertEqual(self.node.settings.broker.id, OURS)
 
     def test_acknowledged(self) -> None:
-        """A write is answered when the other member of the SyncStateSet holds it; then readers see
-        it.
-        """
+        """A write is answered when the SyncStateSet's other member holds it; then readers see."""
         self.member()
         protocol = self.in_sync()
         written = self.write()
@@ -310,9 +306,7 @@ class LeadTests(MemberCase):
         self.assertTrue(self.node.endpoint.waiting)
 
     def test_elected_while_following(self) -> None:
-        """It follows, is elected, and goes on behind what it has: with its own label there, and all
-        of it readable.
-        """
+        """It follows, is elected, and goes on behind what it has, with its own label."""
         self.set.make_master(OTHER)
         self.member()
         master = SetMaster(self.accept(within=2.0))
@@ -334,9 +328,7 @@ class LeadTests(MemberCase):
         self.assertGreater(self.node.store.log.end, self.theirs.end)
 
     def test_again_in_a_new_epoch(self) -> None:
-        """The same member is elected again: connections end, so that members hear of the new
-        label.
-        """
+        """The same member is elected again: connections end, for members to hear the label."""
         self.member()
         _, transport = self.joined()
         self.set.make_master(OURS)
@@ -405,9 +397,7 @@ class SafetyTests(MemberCase):
         self.assertIn("member-refused", unhealthy(self.node))
 
     def test_controllers_that_forget(self) -> None:
-        """While this node leads: they may have another master elected, so it takes no more
-        writes.
-        """
+        """While this node leads: another may be elected, so it takes no more writes."""
         self.member()
         self.set.epoch, self.set.master = 0, OTHER_ADDRESS
         self.pass_time(LOOK)
@@ -454,9 +444,7 @@ class SafetyTests(MemberCase):
         self.assert_state(MemberState.LEADING)
 
     def test_nobody_can_be_elected(self) -> None:
-        """Where the only member in sync is dead, the reason says which one it is, and where the
-        ways out are told.
-        """
+        """With the only member in sync dead, the reason names it, and where the ways out are."""
         self.set.elect("")
         self.set.in_sync = (OTHER,)
         self.set.handlers[Code.ELECT_MASTER] = lambda command: command.answer(
@@ -477,9 +465,7 @@ class SafetyTests(MemberCase):
         self.assert_state(MemberState.WAITING, "paused, since noon by kim@desk: no member is")
 
     def test_a_lost_log(self) -> None:
-        """A member that was counted on and comes back with less gives no sign of life, until it has
-        the rest again.
-        """
+        """A member that counted and has less gives no sign of life, until it has the rest."""
         self.member()
         self.in_sync()
         end = self.node.store.log.end

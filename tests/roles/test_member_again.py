@@ -109,9 +109,7 @@ class SetTests(MemberCase):
         self.assertNoResult(written)
 
     def test_growth_unreadable(self) -> None:
-        """It does not lead on when it cannot know who may be in its set; in a new epoch that is
-        over.
-        """
+        """It does not lead on without knowing its set; a new epoch ends that."""
         self.member()
         self.stop()
         (self.root / "rmqha" / "growth.json").write_text("{}")
@@ -122,9 +120,7 @@ class SetTests(MemberCase):
         self.assert_state(MemberState.LEADING, "in master epoch 2")
 
     def test_not_to_be_read(self) -> None:
-        """Nor does it lead, or join, when the system does not let it read what it knows of its
-        set.
-        """
+        """Nor does it lead, or join, when the system does not let it read its set."""
         for name, why in (("rmqha/growth.json", "growth"), ("rmqha/held.json", "epochs")):
             self.member()
             self.joined()
@@ -151,9 +147,7 @@ class SetTests(MemberCase):
 
 
 class ConfirmTests(AgainCase):
-    """What it wrote for itself alone: nobody else has that, so another one may be elected without
-    it.
-    """
+    """What it wrote for itself alone: nobody has that; another may be elected without."""
 
     def leave_tail(self) -> int:
         """It wrote what the other one of its set has not got, and is started again.
@@ -196,9 +190,7 @@ class ConfirmTests(AgainCase):
         self.assert_seen(end, 3)
 
     def test_written_behind_it(self) -> None:
-        """A message that comes has the next place in its queue, though those before it are not in
-        the queue yet.
-        """
+        """A message has the next place in its queue, though others are not in it yet."""
         self.leave_tail()
         written = self.write()
         end = self.node.store.log.end
@@ -212,9 +204,7 @@ class ConfirmTests(AgainCase):
         self.assertEqual(self.node.status()["derivedFaults"], 0)
 
     def test_the_other_one_stays_away(self) -> None:
-        """It is taken out of the set after C{haMaxTimeSlaveNotCatchup}; then nobody is elected
-        without it, and readers see it.
-        """
+        """It leaves after C{haMaxTimeSlaveNotCatchup}; then none is elected without it."""
         confirm = self.leave_tail()
         self.pass_time(14.0)
         self.assert_seen(confirm, 1)

@@ -100,9 +100,7 @@ class PromotionTests(MemberChangeCase):
     """Elected, while or although."""
 
     def test_during_a_repair(self) -> None:
-        """The store is closed for a cut when this member is elected: it leads when the cut is done,
-        and follows nobody any more.
-        """
+        """Elected while its store is closed for a cut, it leads after that, and follows nobody."""
         master, other, labels, common = self.part()
         held = Held()
 
@@ -139,9 +137,7 @@ class PromotionTests(MemberChangeCase):
         return master
 
     def test_takes_what_was_sent(self) -> None:
-        """What the master before it has sent, to others too, is in its log when it leads: they need
-        not cut it off.
-        """
+        """What the former master sent, to others too, is in its log when it leads: no cut."""
         master = self.elected()
         end = self.node.store.log.confirmed
         self.assert_state(MemberState.PROMOTING)
@@ -238,9 +234,7 @@ class PromotionTests(MemberChangeCase):
         self.successResultOf(self.write())
 
     def test_without_room_for_the_epoch(self) -> None:
-        """The epoch cannot be written: no sign of life is given, so that another one is elected,
-        and it leads when there is room.
-        """
+        """The epoch cannot be written: no sign of life, so another leads, until there is room."""
         self.follow()
         self.set.make_master(OURS)
         full = DiskFull("epochFileCheckpoint", 100)
@@ -257,9 +251,7 @@ class PromotionTests(MemberChangeCase):
         self.assert_state(MemberState.LEADING, "in master epoch 2")
 
     def test_a_lost_log_asks_for_no_election(self) -> None:
-        """There is no master, and this member has less than it was counted on: it does not ask to
-        be elected.
-        """
+        """No master, and this member has less than it counted for: it asks for no election."""
         self.follow()
         self.stop()
         lost = {"id": OURS, "epoch": 1, "offset": self.theirs.end + 1}
@@ -308,9 +300,7 @@ class FollowTests(MemberChangeCase):
         self.assertEqual(kept, (FIRST_LABEL, EpochLabel(2, common)))
 
     def test_a_master_that_ends(self) -> None:
-        """It ends before it says where its HA port is: it is asked again, and no error is
-        logged.
-        """
+        """It ends before it tells its HA port: it is asked again, without a logged error."""
         answer = self.set.request
 
         def request(address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
@@ -334,9 +324,7 @@ class EpochFileTests(MemberChangeCase):
     """RocketMQ's epoch file is damaged, and so is the one before it."""
 
     def test_torn(self) -> None:
-        """Our own labels tell the same: the member goes on with them, and the file is whole
-        again.
-        """
+        """Our own labels tell the same: the member goes on with them, the file is whole."""
         self.follow()
         self.stop()
         torn = self.root / "epochFileCheckpoint"
@@ -467,9 +455,7 @@ class FailureTests(MemberChangeCase):
     """The disk fails."""
 
     def test_while_leading(self) -> None:
-        """A store that failed can take nothing: no sign of life is given, so that another one is
-        elected.
-        """
+        """A failed store can take nothing: no sign of life, so that another is elected."""
         self.member()
         self.in_sync()
         self.pass_time(1.0)

@@ -107,9 +107,7 @@ class SetWithTlsTests(TestCase):
         return node
 
     async def test_set(self) -> None:
-        """The member is elected and takes a write, the learner copies it, and nobody was
-        refused.
-        """
+        """The member is elected and takes a write, the learner copies it, none is refused."""
         member = self.node("member", "member", brokerRole="SYNC_MASTER", brokerId=0)
         learner = self.node("slave", "learner", asyncLearner="true", haListenPort=0)
         self.set.address = f"{LOCAL}:{member.port}"

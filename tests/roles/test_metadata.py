@@ -55,9 +55,7 @@ class AddressTests(LogTestCase):
         self.node.told(RegisterBrokerAnswer(ha_server_addr=ha, master_addr=clients))
 
     def test_configured(self) -> None:
-        """What is configured counts until a name server knows better, and again stays when it
-        knows nothing more.
-        """
+        """The configured counts until a name server knows better, and when it knows no more."""
         self.start(master_client=("10.0.0.1", 10911))
         self.assertEqual("10.0.0.1:10911", self.asked())
         self.assertEqual([("10.0.0.1", 10911)], self.dialled())

@@ -1,6 +1,4 @@
-"""What monitors read of a whole pair and its name server, and whether the shipped rules and the
-dashboard ask for what there is.
-"""
+"""What monitors read of a whole pair and its name server; rules and dashboard match it."""
 
 from __future__ import annotations
 
@@ -142,9 +140,7 @@ class RulesTests(NodeCase):
         self.assertEqual((alerts - told[True], alerts - told[False]), (set(), set()))
 
     def test_promtool(self) -> None:
-        """Prometheus' own tool takes the rules and the configuration, and finds that alerts come
-        when they should, and not before.
-        """
+        """Prometheus' own tool takes rules and configuration; alerts come when they should."""
         promtool = shutil.which("promtool")
         if promtool is None:
             raise SkipTest("promtool is not installed (Debian: prometheus)")
@@ -250,9 +246,7 @@ class PrometheusTests(ClusterCase):
         return content["data"]
 
     async def values(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """What an expression comes to, now: labels and numbers, those without a meaning left
-        out.
-        """
+        """What an expression comes to, now: labels and numbers, but none without a meaning."""
         answer = await self.told("query", query=expression)
         rows = [(row["metric"], float(row["value"][1])) for row in answer.get("result", ())]
         return [row for row in rows if not isnan(row[1])]

@@ -90,9 +90,7 @@ class NamesrvTests(TestCase):
         await again.stopService()
 
     async def test_open(self) -> None:
-        """A port that serves everybody is one warning at the start, and one that does not is
-        none.
-        """
+        """A port that serves everybody is one warning at the start; another is none."""
         for keys, warnings in (((), 1), (("bindAddress=127.0.0.1",), 0)):
             events: list[dict[str, Any]] = []
             globalLogPublisher.addObserver(events.append)

@@ -359,9 +359,7 @@ class ClientTests(NodeCase):
         return self.run_async(self._cannot_start(node, TableUnreadable))
 
     def test_unreadable_table(self) -> Deferred[None]:
-        """Nor with one that the system does not let it read, though there is one before it: offsets
-        would go back.
-        """
+        """Nor with one it may not read, though there is one before it: offsets would go back."""
         node = self.node("master")
         config = node.settings.store.root / "config"
         config.mkdir(parents=True)

@@ -155,9 +155,7 @@ class MasterTests(LogTestCase):
         )
 
     def test_vital(self) -> None:
-        """A vital job that fails three times in a row makes the node unhealthy, until it
-        succeeds.
-        """
+        """A vital job that fails thrice in a row makes the node unhealthy, until it succeeds."""
         broker = self.node.broker
         assert broker is not None
         broken = self.patch(broker._locks, "sweep", lambda: 1 / 0)

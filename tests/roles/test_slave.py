@@ -226,9 +226,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.reactor.stops, 0)
 
     def test_retries_are_told(self) -> None:
-        """Each new try of a master that is away is a line with its address, and with no Python in
-        it.
-        """
+        """Each new try of a master away is a line with its address, without Python in it."""
         lines = log_lines(self)
         node = self.start()
         for _ in range(3):
@@ -291,9 +289,7 @@ class LifeTests(SlaveCase):
         self.assertIs(self.node.state, NodeState.SERVING)
 
     def test_no_master(self) -> None:
-        """Without a master's address a slave runs and waits; N6: the start warns of it, and says
-        where the store is.
-        """
+        """Without a master's address a slave waits; N6: the start warns, and says its store."""
         warned, told = self.started(master=None)
         self.assertIn(
             "namesrvAddr and haMasterAddress are empty: this slave finds no master", warned
@@ -656,9 +652,7 @@ class RepairTests(SlaveCase):
         self.assertEqual(content(self.node.store.log), self.before)
 
     def test_no_descriptor_for_a_table(self) -> None:
-        """A table that cannot be read for want of a descriptor is read as soon as there is one, and
-        no older one before that.
-        """
+        """A table unreadable for want of a descriptor is read with one, and no older before."""
         self.parted()
         unreadable = make_unreadable(self, self.root / "config" / "topics.json", errno.EMFILE)
         self.turn()
@@ -701,9 +695,7 @@ class RepairTests(SlaveCase):
             self.turn()
 
     def test_aside_fails(self) -> None:
-        """If the log cannot be put aside the marker is not set: it would be deleted as an
-        unfinished copy the next time.
-        """
+        """If the log cannot be put aside no marker is set, or it would go as unfinished."""
 
         def fails(commitlog: Path) -> Path:
             raise OSError(30, "Read-only file system")
@@ -738,9 +730,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_slaves_that_are_not_gone(self) -> None:
-        """Nothing is cut under slaves that could not be sent away; the store is open again, and
-        the repair is tried again.
-        """
+        """Nothing is cut under slaves that stay; the store opens, the repair is tried again."""
         self.parted()
         broken = self.patch(Serving, "end", lambda *_, **more: 1 // 0)
         self.turn()

@@ -252,9 +252,7 @@ class RepairTests(ServedSlaveCase):
         self.assertEqual(list(group.members), [stays.connection])
 
     def test_not_read_yet(self) -> None:
-        """Whoever has not read an answer of what is cut is disconnected: the bytes are about to be
-        others.  Who has read all stays.
-        """
+        """Who has not read what is cut is disconnected: bytes will be others. Others stay."""
         self.ahead()
         slow, quick = self.client(), self.client()
         self.reactor.advance(LIVE_PAUSE)

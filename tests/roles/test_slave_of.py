@@ -19,9 +19,7 @@ from rmqha.wire.remoting.frame import FrameDecoder, encode
 
 
 class ByNumberTests(SynchronousTestCase):
-    """RocketMQ's own ports are taken without asking, so that a slave starts while its master is
-    away.
-    """
+    """RocketMQ's own ports are taken unasked: a slave starts without its master."""
 
     def test_host(self) -> None:
         """A host alone is the client port 10911, and the HA port behind it."""
@@ -80,9 +78,7 @@ class ByAnswerTests(SynchronousTestCase):
                     peer.sendall(encode(request.answer(0 if body else 16, body=body)))
 
     def test_ha_port(self) -> None:
-        """A port that sends frames, or keeps the connection, is an HA port; it is sent nothing but
-        that no byte is held.
-        """
+        """A port that sends frames, or stays open, is an HA port; it is told of no byte held."""
         for conversation in ("frame", "silence"):
             with self.server(conversation) as (address, _):
                 self.assertEqual([f"haMasterAddress={address}"], keys_of_master(address))
@@ -111,9 +107,7 @@ class ByAnswerTests(SynchronousTestCase):
             self.assertFalse(keeps_slaves(("127.0.0.1", port)))
 
     def test_port_below(self) -> None:
-        """A broker that says whose HA port is the next one is asked first: to that one nobody
-        connects.
-        """
+        """A broker that says whose HA port is next is asked first: nobody connects to that."""
         with self.server("config") as (below, port):
             named = f"127.0.0.1:{port + 1}"
             wanted = [f"haMasterAddress={named}", f"haMasterClientAddress={below}"]

@@ -38,9 +38,7 @@ class TailRecoveryTests(LogTestCase):
         self.wire = Wire(self.clock)
 
     def crashed(self, *, lose: bool = True, prove: bool = True) -> Path:
-        """A master's store after a kill, which knows one replica; C{whole} is what was in its
-        log.
-        """
+        """A master's store after a kill, which knows one replica; C{whole} was its log."""
         clock = Clock()
         store = self.opened(self.folder() / "store", settings=SIZES, clock=clock)
         epoch = Epoch.begin(store.settings.root, store.log)
@@ -245,9 +243,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual(content(store.log), self.whole)
 
     def test_not_given(self) -> None:
-        """A master whose proven loss nobody makes good, or not all of it, must not start; what did
-        come is kept for the next try.
-        """
+        """A master whose proven loss stays must not start; what did come is kept for later."""
         for end in (None, 8192 + 500):
             root = self.crashed()
             if end is not None:
@@ -306,9 +302,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertIn("the log is empty", str(tail.fields()["tailFetch"]))
 
     def test_stopped(self) -> None:
-        """A node that is stopped meanwhile neither waits nor fails, and the next start asks
-        again.
-        """
+        """A node stopped meanwhile neither waits nor fails, and the next start asks again."""
         root = self.crashed()
         tail = self.starting(root)
         store, over = self.begin(tail)

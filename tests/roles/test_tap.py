@@ -149,9 +149,7 @@ class PlaceTests(OptionsTests):
             self.assertIn("not for a name server", self.refused("--role", "namesrv", *words))
 
     def test_slaves_store(self) -> None:
-        """A slave's store is no master's because C{--slave-of} was forgotten: both ways on are
-        told.  Who says the role means it.
-        """
+        """A slave's store is no master's for want of C{--slave-of}: ways on are told."""
         root = self.folder / "b"
         FollowedMaster(address="10.0.0.5:10912").write(root)
         said = self.refused("--store", str(root))
@@ -209,9 +207,7 @@ class MakeServiceTests(OptionsTests):
             self.assertEqual(bool(words), bool(node.promotion.keeps))
 
     def test_becomes_a_master(self) -> None:
-        """What a slave becomes is the master of its file, which the next reload reads too; no
-        --repair is left.
-        """
+        """What a slave becomes is its file's master, for reloads too; no --repair is left."""
         options = self.parsed("--repair", "--conf", self.conf("brokerRole=SLAVE"))
         slave: Any = tap.makeService(options, NodeReactor())
         self.conf("brokerRole=SYNC_MASTER", "brokerName=promoted")

@@ -91,9 +91,7 @@ class StartTests(LogTestCase):
         self.assertEqual(node.state, NodeState.SERVING)
 
     def test_waits(self) -> None:
-        """It is recovering, and serves nothing, until it knows; one that is stopped never
-        serves.
-        """
+        """It is recovering, and serves nothing, until it knows; a stopped one never does."""
         self.members = Deferred()
         node = self.start()
         self.assertEqual(node.state, NodeState.RECOVERING)

@@ -119,9 +119,7 @@ class UnreadableFileTests(LogTestCase):
             (self.root / name).unlink()
 
     def test_backup(self) -> None:
-        """Where the file is gone or damaged and its C{.bak} cannot be read, nothing is known
-        either.
-        """
+        """Where the file is gone or damaged, and so its C{.bak}, nothing is known either."""
         without = ("rmqha/tables.json", "rmqha/offsets/", "rmqha/growth.json")
         for name, read in self.readers().items():
             if name.startswith(without):

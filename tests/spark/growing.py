@@ -82,9 +82,7 @@ class Log:
         self._file.seek(self.end % FILE)
 
     def delete_before(self, offset: int) -> None:
-        """Delete the files that end at or before an offset.  The point knows it first, as a
-        node's.
-        """
+        """Delete files that end at or before an offset. The point knows it first."""
         gone = range(self.start, offset // FILE * FILE, FILE)
         self.start = max(self.start, gone.stop)
         self.publish()

@@ -48,9 +48,7 @@ class ConnectTests(SynchronousTestCase):
         return driver
 
     def check(self, driver: Driver) -> None:
-        """The format is found by its name; batch, Arrow, SQL, jobs and streams find what is
-        there.
-        """
+        """The format is found by its name; batch, Arrow, SQL, jobs and streams read."""
         store, _ = log()
         wanted = count, _, total = truth(store)
         path = str(store)

@@ -1,6 +1,4 @@
-"""The brokers that a name server knows, in one stream on a cluster of hosts that each have only
-some of their stores.
-"""
+"""A name server's brokers in one stream on hosts that each have some of the stores."""
 
 from __future__ import annotations
 

@@ -115,9 +115,7 @@ class BothWaysTests(LogTestCase):
         self.assertEqual({("TopicA", 0): 3, ("TopicA", 1): 3}, stores[0]._next)
 
     def test_disk_full(self) -> None:
-        """Without room nothing of a batch is stored; with it, the batch goes where it would
-        have.
-        """
+        """Without room nothing of a batch is stored; with it, it goes where it would."""
         stores = self.pair()
         disk = Disk().install(self)
         found = []

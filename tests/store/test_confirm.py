@@ -68,9 +68,7 @@ class ConfirmTests(StoreTestCase):
         self.assert_derived(store)
 
     def test_delayed_messages(self) -> None:
-        """What was delivered of a delay level is not delivered again because its queue is not
-        whole.
-        """
+        """What was delivered of a level is not again because its queue is not whole."""
         store = self.small(follows_confirm=True, clock=self.clock)
         for _ in range(3):
             store.put(message(300, topic=SCHEDULE_TOPIC))
@@ -90,9 +88,7 @@ class ConfirmTests(StoreTestCase):
         self.assertEqual(self.levels(), {1: 2, 2: 0})
 
     def test_cut(self) -> None:
-        """The end of the log is damaged and cut off: no offset is taken back that lies before
-        it.
-        """
+        """The log's end is damaged and cut: no offset before it is taken back."""
         store = self.small(follows_confirm=True, clock=self.clock)
         for _ in range(4):
             store.put(message(300, topic="TopicA"))

@@ -72,9 +72,7 @@ class KeepTests(LogTestCase, DerivedTestCase):
         self.assertEqual([at - began for at in runs], [1.0, 61.0, 121.0])
 
     def test_while_a_start_dispatches(self) -> None:
-        """A start that dispatches for long keeps what it has, so that one that is killed in it was
-        not in vain.
-        """
+        """A long dispatch at a start keeps what it has, so that a kill costs little."""
         self.patch(opening, "KEEP_EVERY", 0.0)
         self.patch(opening, "SLICE", 0.0)
         copies: list[Path] = []

@@ -452,9 +452,7 @@ class TornTests(LogTestCase):
         self.assertEqual((failed, cut), (["cut"], [500]))
 
     def test_no_room(self) -> None:
-        """Without room for it a master does not start, with its bytes untouched; a slave, whose
-        master has them, goes on.
-        """
+        """Without room a master does not start, untouched; a slave, whose master has it, does."""
 
         def full(*args: object) -> Path:
             raise DiskFull("quarantine", 15)

@@ -619,9 +619,7 @@ class TroubleTests(StoreTestCase):
         store.put(message(300))
 
     def test_nearly_full(self) -> None:
-        """A disk above the warning level makes the store read-only from the start on, and
-        it comes back.
-        """
+        """A disk above the warning level makes the store read-only at once, and it returns."""
         use, clock = [0.91], Clock()
         store = self.small(clock=clock, disk_use=lambda folder: use[0])
         self.assertEqual(store.state, "read-only")

@@ -1,6 +1,4 @@
-"""The table of requests that access control is asked about, in tests of ours and of stock
-brokers.
-"""
+"""The table of requests for access control, in tests of ours and of stock brokers."""
 
 from __future__ import annotations
 

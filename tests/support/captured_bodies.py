@@ -1,6 +1,4 @@
-"""Bodies that real peers sent and that nothing of ours reads: a broker passes them on, or does not
-answer their code.
-"""
+"""Bodies of real peers that nothing of ours reads: a broker passes them on, or refuses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Single questions to brokers on this machine, and a port that passes questions on and changes the
-answers.
-"""
+"""Single questions to brokers here, and a port that passes on and changes answers."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ CONTROL = tuple(
 
 @cache
 def lines(name: str) -> tuple[dict[str, Any], ...]:
-    """What was recorded, in order of time; of one that was cut short without the line that says
-    so.
-    """
+    """What was recorded, by time; of one cut short, without the line that says so."""
     with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
         return tuple(line for line in map(json.loads, file) if "hex" in line)
 

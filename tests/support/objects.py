@@ -68,9 +68,7 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
 
     @contextmanager
     def killed(self, at: int) -> Iterator[None]:
-        """Kill what runs here before the change of a number, and let none follow; it is left alone
-        if it makes fewer.
-        """
+        """Kill what runs here before change C{at}, if it comes so far, and let none follow."""
 
         def before(number: int) -> None:
             if number >= at:

@@ -7,9 +7,7 @@ import os
 
 
 def open_files() -> list[str]:
-    """The paths of all descriptors, of a map's too; of a file that was deleted with a word behind
-    it.
-    """
+    """The paths of all descriptors, a map's too; of a deleted file with a word behind."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the folder's own

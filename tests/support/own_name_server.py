@@ -1,6 +1,4 @@
-"""A name server of ours on a port of this machine that is served by threads, for who waits for
-answers without a reactor.
-"""
+"""A name server of ours, served by threads, for those without a reactor."""
 
 from __future__ import annotations
 

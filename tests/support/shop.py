@@ -1,6 +1,4 @@
-"""The store of a shop in three days of January 2026, with known contents: what the guide's
-recipes read.
-"""
+"""The store of a shop in three days of January 2026: what the guide's recipes read."""
 
 from __future__ import annotations
 

@@ -180,18 +180,14 @@ class SwitchoverTests(SynchronousTestCase):
         return self.failureResultOf(running, error).getErrorMessage()
 
     def assertChanged(self) -> None:
-        """The roles are changed, both take writes when they are master, and nothing is under
-        way.
-        """
+        """The roles are changed, both take writes as masters, and nothing is under way."""
         assert self.old.state is not None and self.new.state is not None
         self.assertEqual((False, 6), (self.old.state.is_master, self.old.state.permission))
         self.assertTrue(self.new.state.writable)
         self.assertIsNone(self.journal.read())
 
     def test_whole(self) -> None:
-        """Writes are refused, then the master is stopped, the slave promoted, and the master
-        follows.
-        """
+        """Writes are refused, the master stopped, the slave promoted, the master follows."""
         self.done(self.change().run())
         self.assertEqual([Act.STOP, Act.PROMOTE, Act.FOLLOW], self.hands.acts)
         self.assertEqual([4, 6], self.old.permitted)
@@ -245,9 +241,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertChanged()
 
     def test_not_caught_up(self) -> None:
-        """A slave that does not catch up in time is not promoted, and the master takes writes
-        again.
-        """
+        """A slave not caught up in time is not promoted, and the master takes writes again."""
         self.new.held = evolve(TABLES, groups=frozenset())
         error = self.fails(self.change().run(), NotSeen)
         self.assertIn("1 rows are missing there, such as group billing", error)
@@ -369,9 +363,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.become(self.old, MASTER)
 
     def test_restored_without_the_number(self) -> None:
-        """An old master that came back without the number takes no more writes, and what to run is
-        told.
-        """
+        """An old master back without the number takes no writes; what to run is told."""
         self.killed(Act.PROMOTE)
         self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, permission=6))
         told = self.fails(self.change().back(), PairUnfit)
@@ -397,9 +389,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertChanged()
 
     def test_waits_for_the_number(self) -> None:
-        """The way back ends only when the slave knows the number: before, it can be promoted to
-        it.
-        """
+        """The way back ends when the slave knows the number: before, it can be promoted."""
         self.killed(Act.PROMOTE)
         self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, epoch=4))
         running = Deferred.fromCoroutine(self.change().back())
@@ -425,9 +415,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertEqual((True, False), self.mastered(self.old))
 
     def test_new_master_after_restored(self) -> None:
-        """If it becomes master when the old one is one again, it takes no more writes, and the way
-        back ends at once.
-        """
+        """If it becomes master after the old one did, it takes no writes; the way back ends."""
         self.killed(Act.PROMOTE)
         self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, epoch=4))
         running = Deferred.fromCoroutine(self.change().back())
@@ -481,9 +469,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertEqual([Act.STOP, Act.PROMOTE], self.hands.acts)
 
     def test_written_to_meanwhile(self) -> None:
-        """If the old master was started again before the stop was seen, the slave has to catch up
-        again.
-        """
+        """If the old master started before the stop was seen, the slave catches up again."""
         self.killed(Act.STOP)
         self.old.state = evolve(MASTER, end=2000)
         running = Deferred.fromCoroutine(self.change().run())
@@ -515,9 +501,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIn("see Ahead", self.fails(self.change().run(), NotSeen))
 
     def test_stands_still(self) -> None:
-        """One whose log stands still does not pass for one that follows when the master's log comes
-        to the same byte.
-        """
+        """A log that stands still is none that follows when the master's comes to its byte."""
         self.hands.does[Act.FOLLOW] = lambda: self.become(self.old, evolve(SLAVE, end=1100))
         running = Deferred.fromCoroutine(self.change().run())
         for end in range(1000, 1300, 50):
@@ -659,9 +643,7 @@ class HandsTests(SynchronousTestCase):
         self.assertEqual([False, True, True], told)
 
     def test_interrupt(self) -> None:
-        """The first Ctrl-C waits for a command that runs and says so, and then nothing goes on; the
-        second leaves it running.
-        """
+        """The first Ctrl-C waits for a command and says so; the second leaves it running."""
         said: list[str] = []
         reactor = ToldReactor()
         hands = Hands({Act.PROMOTE: "become-master"}, self.pid_file, reactor, said.append)

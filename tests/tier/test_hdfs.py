@@ -26,9 +26,7 @@ class PlaceTests(SynchronousTestCase):
         self.addCleanup(objects._file_system.cache_clear)
 
     def test_no_place(self) -> None:
-        """A name node without its port that no configuration tells of, and a URL without a folder,
-        are refused.
-        """
+        """A portless name node that no configuration has, and a URL sans folder, are refused."""
         for url, word in (
             ("hdfs://nobody/tier", "No NameNode hosts"),
             ("hdfs://127.0.0.1:8020", "names no folder"),
@@ -38,9 +36,7 @@ class PlaceTests(SynchronousTestCase):
             self.assertIn(word, str(error))
 
     def test_away(self) -> None:
-        """A name node that does not answer is told on one line, with the file that was asked
-        for.
-        """
+        """A mute name node is told on one line, with the file that was asked for."""
         folder = ObjectFolder.at("hdfs://127.0.0.1:9/tier")
         error = self.assertRaises(TierUnreachable, folder.size, "commitlog/a")
         self.assertEqual("hdfs://127.0.0.1:9/tier/commitlog/a", error.object)

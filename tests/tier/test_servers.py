@@ -105,9 +105,7 @@ class Ways:
         self.same()
 
     def test_restore(self) -> None:
-        """From it and a store that retention has left the tail of, a store is made with all
-        records.
-        """
+        """From it and a store with the tail alone, a store is made with all records."""
         self.upload()
         self.retention(FULL)
         made = self.folder() / "made"
@@ -117,9 +115,7 @@ class Ways:
         self.assertEqual(self.all, rows.column(0).to_pylist())
 
     def test_not_allowed(self) -> None:
-        """A server that does not let us any more is told, in both ways; once it does all goes
-        on.
-        """
+        """A server that bars us is told, in both ways; once it does not all goes on."""
         self.upload()
         kept = self.kept
         self.retention(FULL)

@@ -40,9 +40,7 @@ except ImportError as missing:  # without the extra
 
 class UploadTests(TierCase):
     def test_full_files(self) -> None:
-        """Every file below the published point is there with the same bytes, the active one is
-        not.
-        """
+        """Every file below the point is there, the same bytes; the active one is not."""
         done = self.upload()
         self.assertEqual((FULL, FULL * SIZE, 0), (done.files, done.bytes, done.held))
         self.assertEqual((0, FULL * SIZE, ()), (done.start, done.end, done.missing))
@@ -84,9 +82,7 @@ class UploadTests(TierCase):
         self.assertEqual(before, {p: p.stat().st_mtime_ns for p in self.place.rglob("*")})
 
     def test_whose_log(self) -> None:
-        """A tier says whose log it has, and where it began; a second store of the same log says
-        nothing more.
-        """
+        """A tier says whose log it has, from where; a second store says nothing more."""
         self.upload()
         (said,) = (self.place / "logs").iterdir()
         said.with_name(f"{said.name}.tmp").write_bytes(b"{")  # killed while it was written
@@ -106,9 +102,7 @@ class UploadTests(TierCase):
             self.assertEqual([(number - 1) * SIZE, crc], every[number]["before"])
 
     def test_object_that_a_manifest_vouches_for(self) -> None:
-        """A file that another replica has uploaded meanwhile is not sent again; one of another log
-        is never put in its place.
-        """
+        """A file that a replica uploaded is not sent again; no other log's takes its place."""
         uploading = Uploader._upload
 
         def both(uploader: Uploader, file: Any, *more: Any) -> None:
@@ -192,9 +186,7 @@ class InterruptedTests(TierCase):
         return names
 
     def test_before_the_manifest(self) -> None:
-        """A file without its manifest is not there; the next run finds it as it is, and writes the
-        manifest alone.
-        """
+        """A file without its manifest is not there; the next run writes that alone."""
         self.interrupted(self.manifest(4).name)
         self.assertTrue(self.object(4).exists())
         before = self.object(4).stat().st_mtime_ns

@@ -72,9 +72,7 @@ class LearnerTests(SynchronousTestCase):
         self.assertEqual(dialect.report(7), bytes.fromhex("00000002 0000000000000007"))
 
     def test_handover(self) -> None:
-        """Another reader may go on once the handshake is answered, at any byte of a transfer; not
-        in the midst of an answer.
-        """
+        """Another reader may go on after the handshake's answer, at any byte, not amid it."""
         dialect = SetSlaveDialect()
         self.assertIsNone(dialect.handover())
         said(dialect, ANSWER)
@@ -90,9 +88,7 @@ class LearnerTests(SynchronousTestCase):
         self.assertIsNone(dialect.handover())
 
     def test_headers(self) -> None:
-        """That reader is told offset and size, and whoever listens the rest; what may not come is
-        refused as by the decoder.
-        """
+        """That reader is told offset and size, others the rest; bad input is refused alike."""
         dialect, heard = SetSlaveDialect(), list[TransferHeader]()
         said(dialect, ANSWER)
         headers = dialect.headers(heard.append)

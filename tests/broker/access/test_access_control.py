@@ -142,9 +142,7 @@ class AccessTableTests(SynchronousTestCase):
         self.assertNotIn("12345678", repr(table()))
 
     def test_changes(self) -> None:
-        """An account is made, changed where something is said of it, and removed; each is another
-        version.
-        """
+        """An account is made, changed where it is said, and removed; each is another version."""
         before = table()
         made = before.with_account({"accessKey": "newcomer", "secretKey": "newcomer-key"}, 5)
         self.assertEqual(set(made.accounts) - set(before.accounts), {"newcomer"})

@@ -188,9 +188,7 @@ class AclFileTests(LogTestCase):
         self.flushLoggedErrors()
 
     def test_folders_below(self) -> None:
-        """So do files in the folders below it, also where a link leads there; a link back does not
-        go on for ever.
-        """
+        """So do files in folders below it, and behind a link; a link back is not endless."""
         folder, elsewhere = self.path.parent / "acl", self.folder()
         (folder / "team" / "one").mkdir(parents=True)
         (folder / "team" / "again").symlink_to(folder)
@@ -221,9 +219,7 @@ class AclFileTests(LogTestCase):
         self.assertIn(str(self.path), str(error))
 
     def test_change(self) -> None:
-        """A change is on the disk and in force, with the file's own permissions, and it is made to
-        what stands there now.
-        """
+        """A change is on the disk, with the file's permissions, on top of what stands there now."""
         self.file.start()
         self.path.chmod(0o640)
         self.edit("accessKey: producer", "accessKey: newcomer")

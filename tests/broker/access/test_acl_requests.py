@@ -36,9 +36,7 @@ class AccessTests(AccessTestCase):
                 self.assertEqual(row.verdict, "denied" if denied else "allowed", row.what)
 
     def test_all_codes(self) -> None:
-        """There is nothing that a broker answers without an account, and what administers it needs
-        an administrator's.
-        """
+        """Nothing is answered without an account, and only administrators administer."""
         self.begin()
         codes = self.serving.registry.codes()
         for code in codes:
@@ -68,9 +66,7 @@ class AccessTests(AccessTestCase):
 
     @skipUnless(COMPILED, "the write lane is not compiled here")
     def test_lane(self) -> None:
-        """The short way of messages lets nothing pass that is not signed; from white addresses it
-        takes what it takes.
-        """
+        """The short way of messages takes nothing unsigned, but from white addresses."""
         self.begin()
         assert self.serving.lane is not None
         self.by("operator").ask(17, **MADE)
@@ -230,9 +226,7 @@ class AclRequestsTests(AccessTestCase):
         self.assert_denied(self.by("nothing").ask(28))
 
     def test_off(self) -> None:
-        """Without access control signed requests are taken as all others are, and those about
-        accounts are told that it is off.
-        """
+        """Without access control all requests are taken, and those about accounts refused."""
         self.broker()
         row = evolve(access_rows()[0], signed="wrongly").request()
         answer = self.client().ask(row.code, row.ext, bytes(row.body))

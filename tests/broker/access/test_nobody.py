@@ -118,9 +118,7 @@ class NobodyTests(AccessTestCase):
     """No data, and no change."""
 
     def serve(self, *, slave: bool = False) -> None:
-        """Serve on both ports; there are messages, a half one, a group that is online, and
-        offsets.
-        """
+        """Serve on both ports; there are messages, a half one, an online group, and offsets."""
         self.followers: dict[int, str] = {}
         labels = EpochCache(cluster_name="C", broker_name="broker-a", broker_id=1, max_offset=0)
         followers = StockFollowers(

@@ -1,6 +1,4 @@
-"""Doors to messages that an account may neither read nor send: replies, messages that are given
-back, transactions.
-"""
+"""Doors to messages that an account may neither read nor send: replies, returns, halves."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class RepliesTests(AccessTestCase):
         return by.ask(Code.SEND_REPLY_MESSAGE_V2, b"re", **ext)
 
     def test_denied(self) -> None:
-        """A reply needs what a message needs: without it nothing is stored, and no topic is
-        made.
-        """
+        """A reply needs what a message needs: else nothing is stored, and no topic is made."""
         self.begin()
         before = self.serving.store.log.end, self.serving.topics.names()
         for topic in ("Payments", "Unknown"):
@@ -56,9 +52,7 @@ class RepliesTests(AccessTestCase):
         self.assertEqual((self.serving.store.log.end, self.serving.topics.names()), before)
 
     def test_pushed(self) -> None:
-        """A reply goes to a client whose account may consume its topic, not to another one that
-        says it is that client.
-        """
+        """A reply goes to a client whose account may consume its topic, not to an impostor."""
         self.begin()
         asking, thief = self.by("everything"), self.by("nothing")
         for by in (asking, thief):
@@ -131,9 +125,7 @@ class TransactionsTests(AccessTestCase):
     """37 and 39."""
 
     def setUp(self) -> None:
-        """A half message of group C{pg} to a topic, and a producer whose account may not send
-        there.
-        """
+        """A half message of group C{pg}, and a producer whose account may not send there."""
         super().setUp()
         self.begin()
         self.serving.transactions.start()

@@ -1,6 +1,4 @@
-"""What stock tools asked stock brokers, asked again here: codes, remarks and shapes are the
-same.
-"""
+"""What stock tools asked stock brokers, asked here: codes, remarks and shapes are the same."""
 
 from __future__ import annotations
 

@@ -203,9 +203,7 @@ class SlaveCodesTests(BrokerTestCase):
         )
 
     def test_progress(self) -> None:
-        """A slave is told how far a group is, and tells it: to other clients, to administrators,
-        and to whoever copies its table.
-        """
+        """A slave learns how far a group is, and tells clients, administrators, and who copies."""
         self.filled()
         self.successResultOf(self.serving.stop())
         self.close_store(self.serving.store)

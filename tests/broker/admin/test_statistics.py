@@ -42,9 +42,7 @@ from tests.support.frames import frames
 
 
 class StatisticsTestCase(BrokerTestCase):
-    """A broker with a topic of two queues, the first of which has three messages, a second
-    apart.
-    """
+    """A broker with a topic of two queues, the first of which has three messages."""
 
     def begin(self, **settings: Any) -> Client:
         broker = self.broker(**settings)
@@ -477,9 +475,7 @@ class MeterTests(SynchronousTestCase):
         self.assertEqual(counts.puts.total, 10)
 
     def test_in_slices(self) -> None:
-        """A sample of very many meters takes several turns of the reactor, and a stop waits for
-        it.
-        """
+        """A sample of very many meters takes several reactor turns, and a stop waits for it."""
         clock = Clock()
         turns: list[Deferred[None]] = []
         counts = Meters(clock, "C")

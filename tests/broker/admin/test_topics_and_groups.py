@@ -147,9 +147,7 @@ class TopicTests(AdministrationTestCase):
         self.assertEqual(put(**{"message.type": "FIFO"}).code, 29)
 
     def test_attributes_refused(self) -> None:
-        """An attribute that no broker knows, or that is said wrongly, leaves the topic as it
-        was.
-        """
+        """An attribute that is unknown, or said wrongly, leaves the topic as it was."""
         self.begin()
         for attributes, text in (
             ("message.type=FIFO", "neither +name=value nor -name"),
@@ -327,9 +325,7 @@ class GroupTests(AdministrationTestCase):
         self.assertNotIn(b"junk", bytes(self.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body))
 
     def test_wrong_kinds(self) -> None:
-        """A member that a Java peer could not read is refused: it would fail each copy of the
-        table.
-        """
+        """A member that a Java peer could not read is refused: it would fail each copy."""
         self.begin()
         for members in (
             {"subscriptionDataSet": -1.5},
@@ -479,9 +475,7 @@ class GuardTests(AdministrationTestCase):
         self.assertEqual(self.serving.store.retention.settings.file_reserved, 259200.0)
 
     def test_lists_of_administrators(self) -> None:
-        """Where somebody does, they change at once, for administrators too: who is then none is
-        told so in the log.
-        """
+        """They change at once, for administrators too: who is none any more is logged."""
         self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
         lines = log_lines(self)
         body = b"adminAllowedPeers=10.1.0.0/16,192.0.2.0/24\n"

@@ -99,9 +99,7 @@ class FencingTests(BrokerTestCase):
         self.assertEqual(self.asked, [THERE])
 
     def test_claim_by_request(self) -> None:
-        """It comes with request 28, which is answered all the same; of another name it is
-        nothing.
-        """
+        """It comes with request 28, which is answered too; of another name it is nothing."""
         told = {"brokerName": "broker-b", "masterEpoch": "3", "masterAddr": THERE}
         for name, expected in (("broker-b", []), ("broker-a", [THERE])):
             answer = self.client().ask(28, told | {"brokerName": name})
@@ -118,9 +116,7 @@ class FencingTests(BrokerTestCase):
         self.assertFalse(self.fenced())
 
     def test_claim_not_confirmed(self) -> None:
-        """A stranger's word alone stops no master, but is said, and is not looked at all the
-        time.
-        """
+        """A stranger's word alone stops no master, but is said, and not looked at all the time."""
         for wrong in (
             fail(RemotingUnreachable(THERE, "refused")),
             succeed(bounds(2)),

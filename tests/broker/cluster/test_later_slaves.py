@@ -26,9 +26,7 @@ class LaterSlavesTests(BrokerTestCase):
         return answer
 
     def test_timers_done(self) -> None:
-        """All timer messages up to now are delivered: seven numbers, as stock brokers write
-        them.
-        """
+        """All timer messages up to now are delivered: seven numbers, as stock brokers have them."""
         answer = self.ask(RequestCode.GET_TIMER_CHECK_POINT)
         self.assertEqual(unpack(">7q", answer.body), (NOW, 0, 0, 0, 0, 0, 0))
 

@@ -68,9 +68,7 @@ class MergeTests(OffsetTestCase):
     def test_highest(
         self, one: dict[str, dict[int, int]], other: dict[str, dict[int, int]]
     ) -> None:
-        """Afterwards each offset is the higher of both, and nothing else is there; what moved is
-        counted.
-        """
+        """Afterwards each offset is the higher of both, and nothing else; moves are counted."""
         self.begin()
         self.fill(one)
         moved = self.done(merge(self.offsets, other.items(), self.clock))

@@ -136,9 +136,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.master.questions[-1], "one-9")
 
     def test_another_life(self) -> None:
-        """A master that was started anew and knows less has lost something: the slave keeps its
-        offsets, though it follows again.
-        """
+        """A master started anew that knows less lost something: offsets stay, it is followed."""
         self.master.boot += 1
         self.master.version = "two-1"
         self.master.offsets["Orders@g"] = {0: 2, 1: 3}
@@ -169,9 +167,7 @@ class FeedTests(MetadataTestCase):
         self.assertTrue(self.live())
 
     def test_rubbish(self) -> None:
-        """An answer that is no table changes nothing, and ends the following until the next
-        round.
-        """
+        """An answer that is no table changes nothing, and ends the following for this round."""
         answer = self.master._command.answer(body=b"{}")
         answer.ext = {"offsetsVersion": "one-2", "changesOnly": "true"}
         self.master.waiting.callback(answer)

@@ -113,9 +113,7 @@ class ReturnTests(ReturnTestCase):
         self.assertIsNone(offsets.get("g", "Gone", 0))
 
     def test_one_name_server_is_slow(self) -> None:
-        """What one name server knows is asked for while another does not answer, and nobody
-        twice.
-        """
+        """What one name server knows is asked for while another is silent, and nobody twice."""
         self.serving._return.servers = lambda: (TWO, ONE)
         self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 4}})
         gathering = self.gather()
@@ -126,9 +124,7 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual([(TWO, 106), (ONE, 106), (SLAVE, 43)], self.others.asked)
 
     def test_member_of_a_set(self) -> None:
-        """One that leads a set does not wait long for name servers that do not answer: no write is
-        acknowledged meanwhile.
-        """
+        """One that leads a set waits little for mute name servers: writes wait meanwhile."""
         self.others.bodies.clear()
         settings = self.serving.current.settings
         controller = evolve(settings.controller, enabled=True)
@@ -139,9 +135,7 @@ class ReturnTests(ReturnTestCase):
         self.successResultOf(gathering)
 
     def test_idle(self) -> None:
-        """A queue of which nothing is left here goes on where a slave's does, or where a group is
-        at the slave.
-        """
+        """A queue with nothing left here goes on where a slave's does, or a group at the slave."""
         self.others.bodies[SLAVE] = offsets_body(
             {"T@g": {1: 20}}, queueEnds={"T": {"0": 9, "2": 30}, "Gone": {"0": 4}}
         )
@@ -182,9 +176,7 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual(3, self.serving.offsets.get("g", "T", 0))
 
     def test_nobody(self) -> None:
-        """Without slaves, with bad ones, or without a name server that answers it serves at
-        once.
-        """
+        """Without slaves, with bad ones, or without a name server that answers it serves."""
         unreachable = RemotingUnreachable(ONE, "refused")
         for names, slave in (
             (unreachable, None),

@@ -170,9 +170,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual((job.failures, job.runs), (0, 5))
 
     def test_not_listed(self) -> None:
-        """A broker that no name server lists is not well after a minute; with one that does it
-        is.
-        """
+        """A broker that no name server lists is unwell after a minute; with one it is well."""
         self.begin(registration=RegistrationSettings(force=False))
         self.servers.answers = {
             ONE: RemotingUnreachable(ONE, "refused"),
@@ -250,9 +248,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(sorted(told, key=str), [(ONE, "true"), (TWO, None)])
 
     def test_one_that_goes(self) -> None:
-        """A name server whose connection ends before it has answered is a line that names it, and
-        no traceback.
-        """
+        """A name server whose connection ends before it answered is a line, and no traceback."""
         self.begin()
         complaints = Complaints.of(self)
         self.servers.answers[ONE] = ConnectionLost("stopped")
@@ -328,9 +324,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.rounds(20), [])
 
     def test_change(self) -> None:
-        """Many changes of topics at once are one registration, and what changes while one is
-        under way is told after it.
-        """
+        """Many changes of topics at once are one registration; later ones are told after it."""
         self.begin()
         self.servers.taken()
         slow: Deferred[Command] = Deferred()
@@ -440,9 +434,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(answer.master_addr, "10.0.0.8:10911")
 
     def test_disagreement(self) -> None:
-        """Name servers that know different masters are told apart in the status, while it lasts;
-        the first one is believed.
-        """
+        """Name servers that know different masters are told apart; the first one is believed."""
         first = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
         other = {"haServerAddr": "10.0.0.7:10912", "masterAddr": "10.0.0.7:10911"}
         self.begin()
@@ -465,9 +457,7 @@ class RegistrationTests(BrokerTestCase):
         self.clock.advance(0)
 
     def test_highest_epoch(self) -> None:
-        """Of several masters the one with the highest epoch is believed; a name server that tells
-        none does not disagree by that.
-        """
+        """The master with the highest epoch is believed; one told without does not disagree."""
         stock = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
         other = {"haServerAddr": "10.0.0.7:10912", "masterAddr": "10.0.0.7:10911"}
         self.begin()
@@ -546,9 +536,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(own.perm, 6)
 
     def test_permission_changes(self) -> None:
-        """A change of it is told at once, as another version: a name server that knows this one
-        would not look at the topics.
-        """
+        """A change of it is told at once, as another version, or topics would not be looked at."""
         self.begin()
         versions, permissions = [], []
         for text in ("6", "4", "4", "6"):

@@ -107,9 +107,7 @@ class TablesTests(MetadataTestCase):
             self.assertTrue({"Orders", "g", "Orders@g"} & set(table[member]), name)
 
     def test_period(self) -> None:
-        """It asks every ten seconds, and at once when the master let it in; not more than once a
-        second.
-        """
+        """It asks every ten seconds, and when the master let it in; at most once a second."""
         slave = self.slave()
         del self.master.asked[:]
         self.turns(9.9)
@@ -176,9 +174,7 @@ class TablesTests(MetadataTestCase):
         )
 
     def test_one_fails(self) -> None:
-        """F40: each table by itself can fail to come, in any way; the others come, and what is
-        here stays as it is.
-        """
+        """F40: each table can fail to come, in any way; others come, and what is here stays."""
         self.master.offsets["Orders@g"] = {0: 12}
         slave = self.slave()
         names = {
@@ -341,9 +337,7 @@ class TablesTests(MetadataTestCase):
         self.assertIsNone(slave.groups.get("g"))
 
     def test_local(self) -> None:
-        """Topics and groups that clients made here while the master was away stay until it has
-        others, and take nothing with them.
-        """
+        """Topics and groups made here while the master was away stay until it has others."""
         slave = self.slave()
         slave.groups.find("local")
         slave.topics.ensure("%RETRY%local", 1)
@@ -447,9 +441,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual(1, len(self.deleted))
 
     def test_deleted_meanwhile(self) -> None:
-        """A topic that was deleted while the slave was away goes at its start; one that was never
-        the master's does not.
-        """
+        """A topic deleted while the slave was away goes at its start, if it was the master's."""
         self.master.topics |= {"Old": topic("Old")}
         slave = self.slave()
         self.end(slave)
@@ -484,9 +476,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual(["Oldest"], [name for name, _ in self.deleted])
 
     def test_nothing_changed(self) -> None:
-        """Who coordinates the set is asked about a table that is another one, not each second about
-        one that is as it was.
-        """
+        """The coordinator is asked about a table that is another one, not again each second."""
         asked: list[int] = []
         slave = self.slave()
 
@@ -635,9 +625,7 @@ class LikeStockTests(MetadataTestCase):
     """What a stock master gave its slave, a broker that took it over gives its own."""
 
     def test_captured(self) -> None:
-        """All tables of 4.9.7 and 5.3.3 go through us as they are: members, numbers as keys, and
-        what only the newer release has.
-        """
+        """All tables of 4.9.7 and 5.3.3 go through as they are, with what only the newer has."""
         for version in ("4.9.7", "5.3.3"):
             tables_of = {
                 frame.request_code: frame.body
@@ -703,9 +691,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(1, self.serving.metadata.status()["resets"])
 
     def test_replaced_meanwhile(self) -> None:
-        """A member that was replaced as the master, and has taken over lower offsets from its own,
-        was not told to go back.
-        """
+        """A replaced master that took over lower offsets was not told to go back."""
         epochs: list[int | None] = [7]
         slave = self.slave()
         slave.metadata.follow(ADDRESS, lambda: succeed(epochs[0]))
@@ -720,9 +706,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 10, 1: 50}, self.offsets(), "a reset by the master of epoch 9")
 
     def test_regression(self) -> None:
-        """F39: a master that was restarted and knows less has lost something: the slave keeps what
-        it had, and goes on from there.
-        """
+        """F39: a restarted master that knows less lost something: the slave keeps what it had."""
         self.slave()
         self.master.boot = 600
         self.master.offsets["Orders@g"] = {0: 20, 1: 70}
@@ -737,9 +721,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 25, 1: 70}, self.offsets(), "a reset in its new life")
 
     def test_unknown_life(self) -> None:
-        """Who does not say when he was started may have lost something; once he does, a reset is
-        known for one.
-        """
+        """Who does not say when it started may have lost something; later a reset is known."""
         self.slave()
         self.master.answers = {Code.GET_BROKER_RUNTIME_INFO: 1}
         self.master.offsets["Orders@g"] = {0: 20, 1: 50}
@@ -789,9 +771,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertIsNone(slave.offsets.get("h", "Orders", 0))
 
     def test_given_back(self) -> None:
-        """What consumers committed here while the master was away it is told when it is back, once,
-        where it is higher.
-        """
+        """What was committed here while the master was away it is told once, where it is higher."""
         slave = self.slave()
         self.queues_end(130)
         slave.offsets.commit("g", "Orders", 0, 130, "c")

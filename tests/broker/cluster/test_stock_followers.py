@@ -1,6 +1,4 @@
-"""What stock brokers in controller mode asked real controllers, asked of a member of a set with
-etcd.
-"""
+"""What stock brokers asked real controllers, asked of a member of a set with etcd."""
 
 from __future__ import annotations
 

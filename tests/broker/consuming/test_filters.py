@@ -123,9 +123,7 @@ class PullTests(FilterTestCase):
         self.assertLess(costly, simple // 4)
 
     def test_damage(self) -> None:
-        """A message that is not what its unit says is told of, and not passed over as one that does
-        not match.
-        """
+        """A message that is not what its unit says is told of, not passed over as no match."""
         self.put(5, 6)
         log = self.broker.store.log.folder.at(0).path
         with open(log, "r+b") as file:

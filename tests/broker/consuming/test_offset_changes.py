@@ -54,9 +54,7 @@ class ChangesTests(BrokerTestCase):
         return answers[0] if answers else None
 
     def test_stock(self) -> None:
-        """A stock slave is given the table with a version, which one of 5.x wants, and nothing that
-        it does not know.
-        """
+        """A stock slave is given the table with a version, and nothing that it does not know."""
         answer = self.asked()
         assert answer is not None
         self.assertEqual(answer.ext, {})
@@ -72,9 +70,7 @@ class ChangesTests(BrokerTestCase):
         self.assertGreater(later["counter"], found["dataVersion"]["counter"])
 
     def test_idle_queues(self) -> None:
-        """One of ours is told where queues go on that have no message left; a stock slave is
-        not.
-        """
+        """Ours is told where queues go on that have no message left; a stock slave is not."""
         self.master.store.queues.begin("T", 3, 20)
         for ext, told in (({}, None), ({"offsetsSince": ""}, {"T": {"3": 20}})):
             answer = self.asked(**ext)
@@ -122,9 +118,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual(self.table(answer), {"T@h": {0: 9}})
 
     def test_stirred(self) -> None:
-        """A mode of a group that is set makes slaves ask for all tables, those that wait and those
-        that ask later.
-        """
+        """A group's mode that is set makes slaves ask for all tables, now and later."""
         version = self.version()
         self.assertIsNone(self.asked(offsetsSince=version, waitMillis=5000))
         self.master.topics.put(TopicConfig(topic_name="T"))

@@ -47,9 +47,7 @@ class ReadingTests(ConsumingTestCase):
         self.broker.dispatch()
 
     def test_messages(self) -> None:
-        """Stored messages come back whole and in order, with the queue's bounds and where to go
-        on.
-        """
+        """Stored messages come back whole and in order, with bounds and where to go on."""
         self.put(b"one", b"two", b"three")
         answer = self.assert_answer(self.ask(self.peer, pull()), ResponseCode.SUCCESS, "FOUND")
         self.assertEqual(bodies(answer), [b"one", b"two", b"three"])
@@ -165,9 +163,7 @@ class ReadingTests(ConsumingTestCase):
         )
 
     def test_slave_does_not_spin(self) -> None:
-        """A consumer that asks the same again is told so after a second, not as fast as it can
-        ask.
-        """
+        """A consumer that asks the same again is told so after a second, not as fast as it asks."""
         self.broker = self.consuming(slave=True)
         self.peer = self.broker.peer()
         self.put(b"one", b"two")
@@ -181,9 +177,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(answer.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     def test_between_slave_and_master(self) -> None:
-        """A consumer that gets on at the master does not wait at the slave it is sent to each time,
-        while that is behind.
-        """
+        """A consumer that gets on at the master does not wait each time at a slave behind it."""
         self.broker = self.consuming(slave=True)
         self.peer = self.broker.peer()
         self.put(b"one", b"two")
@@ -209,9 +203,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(self.ask(self.peer, pull(18)).ext["suggestWhichBrokerId"], "0")
 
     def test_deleted_files(self) -> None:
-        """What retention deletes while it is on its way still arrives; after that the queue
-        begins later.
-        """
+        """What retention deletes on its way still arrives; then the queue begins later."""
         broker = self.consuming(store={"settings": {"file_size": 4096}})
         peer = broker.peer()
         for number in range(30):
@@ -309,9 +301,7 @@ class CheckTests(ConsumingTestCase):
         )
 
     def test_old_heartbeat(self) -> None:
-        """When the heartbeat's expression is older than the pull's; one for everything is never
-        too old.
-        """
+        """When the heartbeat's expression is older than the pull's; one for all never is."""
         self.peer.send(heartbeat("c1", wants("TagA", version=5)))
         self.peer.sent()
         self.refused(

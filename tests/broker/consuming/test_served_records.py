@@ -48,9 +48,7 @@ class HeadTests(SynchronousTestCase):
             self.assertEqual(first_wrong(memoryview(data), *told), count)
 
     def test_wrong(self) -> None:
-        """The first that is not is found, whatever is wrong with it: magic, size, offset,
-        number.
-        """
+        """The first that is not is found, whatever is wrong: magic, size, offset, number."""
         for count in (1, 6, 7, 40):
             for row in {0, count // 2, count - 1}:
                 for place in (0, 3, MAGIC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT + 7):
@@ -109,9 +107,7 @@ class ServedTestCase(ConsumingTestCase):
 
 class PullTests(ServedTestCase):
     def test_before_and_at(self) -> None:
-        """What lies before a bad record is sent; who asks for it is told the file and the place.
-        What lies behind it can be had.
-        """
+        """Before a bad record all is sent; who asks for it is told; what follows can be had."""
         bad = self.begins[5]
         self.write(bad, bytes(700))
         answer = self.ask(self.peer, pull())
@@ -184,9 +180,7 @@ class PullTests(ServedTestCase):
         return found
 
     def test_any_damage(self) -> None:
-        """Whatever the disk makes of the log, what comes is whole records with the right
-        numbers.
-        """
+        """Whatever the disk makes of the log, whole records come with the right numbers."""
         seed = random.randrange(1 << 32)
         sys.stdout.write(f"seed {seed}\n")
         chance = random.Random(seed)
@@ -264,9 +258,7 @@ class LookupTests(ServedTestCase):
         return self.ask(self.peer, Command.request(RequestCode.QUERY_MESSAGE, request))
 
     def test_view(self) -> None:
-        """A damaged body is named; so is what the scrubber knows, and what may not be the
-        master's.
-        """
+        """A damaged body is named; so is what the scrubber knows, and what may differ."""
         begin = self.begins[4]
         self.write(begin + 300, b"damage")
         self.assert_refused(self.view(begin), begin, "body crc")
@@ -284,9 +276,7 @@ class LookupTests(ServedTestCase):
         self.assertIn("damage at rest: there", self.view(begin).remark or "")
 
     def test_by_key(self) -> None:
-        """The messages that are sound come, and the others are counted; with none of them it is an
-        error that names the place.
-        """
+        """Sound messages come, others are counted; without sound ones the error has the place."""
         self.write(self.begins[4] + 300, b"damage")
         self.write(self.begins[7], bytes(4))
         wanted = [number for number in range(40) if number not in (4, 7)]

@@ -98,9 +98,7 @@ class SuggestionTests(ConsumingTestCase):
             self.assertEqual(self.suggested(pull(5, max_msg_nums=1)), ("FOUND", wanted))
 
     def test_nothing_found(self) -> None:
-        """So is said in all other answers: there is nothing yet, the offset has moved, or what it
-        asks for was deleted.
-        """
+        """So say all other answers: nothing yet, the offset has moved, or it was deleted."""
         for slave in (False, True):
             broker = self.start(slave=slave, check_in_slave=slave)
             self.assertEqual(self.suggested(pull(COUNT)), ("OFFSET_OVERFLOW_ONE", HOME))
@@ -157,9 +155,7 @@ class MemoryTests(BrokerTestCase):
         return answer.ext["suggestWhichBrokerId"]
 
     def test_at_run_time(self) -> None:
-        """How much it is, and whether slaves are read, is changed while the broker runs; 0 goes by
-        the machine's memory again.
-        """
+        """The amount, and slave reads, change while the broker runs; 0 goes by memory again."""
         broker = self.broker()
         broker.topics.put(TopicConfig(topic_name=TOPIC))
         sender = self.client()
@@ -193,9 +189,7 @@ class UntoldTests(ConsumingTestCase):
         self.peer = self.broker.peer()
 
     def test_pull(self) -> None:
-        """They can be read, and what comes to them wakes who waits; what it has nothing of is not
-        there.
-        """
+        """They can be read, and what comes wakes who waits; what it has nothing of is not there."""
         self.assertEqual(bodies(self.ask(self.peer, pull(topic="Untold"))), [b"one"])
         self.assertEqual(bodies(self.ask(self.peer, pull(queue_id=6))), [b"two"])
         self.peer.send(pull(1, topic="Untold", sys_flag=SUSPEND))
@@ -215,9 +209,7 @@ class UntoldTests(ConsumingTestCase):
         self.assertEqual(self.ask(self.peer, pull(queue_id=6)).code, ResponseCode.NO_PERMISSION)
 
     def test_commit(self) -> None:
-        """Consumers say there how far they are, even further than the slave is, in a group that it
-        may not make; and are told.
-        """
+        """Consumers commit there, even further than the slave is, in a group it may not make."""
         groups = self.broker.groups
         groups._settings = evolve(groups._settings, auto_create_groups=False)
         for more in ({"topic": "Untold"}, {"queue_id": 6}):

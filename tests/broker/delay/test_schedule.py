@@ -312,9 +312,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertNotIn(LOG_END, self.table("delayOffset.json").read_text())
 
     def test_adopted_later(self) -> None:
-        """A master's offsets count once its copies are here: else a slave that takes over would
-        leave messages out.
-        """
+        """A master's offsets count once its copies are here, or a promotion would skip messages."""
         self.begin()
         self.later(b"1")
         self.passes(1.01)
@@ -479,9 +477,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(broker.schedule.status()["undeliverable"], 6)
 
     def test_unreadable(self) -> None:
-        """What comes to a queue that is no longer read is there, counted and named; a topic that
-        grows again has it.
-        """
+        """What comes to a queue that is not read is there, counted, named; it may grow again."""
         broker = self.begin()
         self.later(b"read")
         broker.store.put(self.delayed({"REAL_TOPIC": "T", "REAL_QID": "3"}))

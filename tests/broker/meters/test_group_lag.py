@@ -83,9 +83,7 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual(self.reads, 3 * QUEUES)
 
     def test_moved(self) -> None:
-        """Groups that a look leaves out are told as they were before; their messages are
-        counted.
-        """
+        """Groups that a look leaves out are told as before; their messages are counted."""
         self.look()
         self.clock.pump([1.0] * 2)
         self.go(1)

@@ -34,9 +34,7 @@ class SendBackTests(BrokerTestCase):
         return answer
 
     def test_first(self) -> None:
-        """A copy with one more try is delayed for the group's retry topic; it tells where it is
-        from.
-        """
+        """A copy with one more try is delayed for the group's retry topic, with its origin."""
         broker = self.broker()
         offset = self.sent(flag=3)
         self.assertEqual(self.back(offset).code, 0)

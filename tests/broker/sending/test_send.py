@@ -129,9 +129,7 @@ class PlaceTests(BrokerTestCase):
     """Messages that are stored elsewhere than their client said."""
 
     def test_delay(self) -> None:
-        """A delayed message waits with all of its level; the answer has the queue it is meant
-        for.
-        """
+        """A delayed message waits with its level; the answer has the queue it is meant for."""
         self.broker()
         answer = self.client().ask(
             SEND_V2, sending("T", queue_id=3, properties={"DELAY": "2"}), b"x"
@@ -219,9 +217,7 @@ class OutcomeTests(BrokerTestCase):
     """What became of a message that was stored."""
 
     def test_statuses(self) -> None:
-        """A message that did not reach all it should is stored all the same, and the answer says
-        so.
-        """
+        """A message that did not reach all it should is stored, and the answer says so."""
         self.broker()
         client = self.client()
         expected = {
@@ -271,9 +267,7 @@ class OutcomeTests(BrokerTestCase):
         self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x").code, 14)
 
     def test_not_writable(self) -> None:
-        """A store that takes no writes is not available, and the remark says how full its disk
-        is.
-        """
+        """A store that takes no writes is not available, and the remark has the disk's use."""
         broker = self.broker()
         broker.store.disk_full(NotWritable("disk-full", "no room"))  # type: ignore[arg-type]
         answer = self.client().ask(SEND_V2, sending("T"), b"x")
@@ -390,9 +384,7 @@ class BrokerRefusalTests(BrokerTestCase):
         self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x").code, 0)
 
     def test_no_permission(self) -> None:
-        """A broker that may not be written to refuses messages of every topic, there or not, but a
-        bad name is told first.
-        """
+        """A broker that may not be written to refuses every topic, but a bad name is told first."""
         broker = self.broker(permission=4)
         broker.topics.put(TopicConfig(topic_name="O", order=True))
         for topic in ("O", "T", "new"):

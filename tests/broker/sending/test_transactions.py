@@ -320,9 +320,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(refused.code, 1)
 
     def test_progress(self) -> None:
-        """How far the queues are done with is kept as a group's offsets, and no further than the
-        oldest message that is open.
-        """
+        """How far queues are done with is a group's offsets, not beyond the oldest open one."""
         client = self.begin()
         first, second, third = (self.half(client) for _ in range(3))
         self.end(client, first)

@@ -77,9 +77,7 @@ class ProgressTests(ConsumingTestCase):
         self.assert_answer(answer, ResponseCode.SUCCESS)
 
     def test_new_group(self) -> None:
-        """A group without an offset starts at 0 where the queue has all its messages, and not
-        too many; else it decides itself.
-        """
+        """Without an offset a group starts at 0 if the queue has all, and not too many messages."""
         self.assertEqual(self.ask(self.peer, progress()).ext, {"offset": "0"})
         self.assertEqual(self.ask(self.peer, progress(queue_id=3)).ext, {"offset": "0"})
         self.assert_answer(

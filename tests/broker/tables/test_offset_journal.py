@@ -122,9 +122,7 @@ class DurableTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 2}})
 
     def test_set_back(self) -> None:
-        """An offset that was set back stays so after a crash, though the table has the higher
-        one.
-        """
+        """An offset set back stays so after a crash, though the table has the higher one."""
         self.commit(50)
         self.clock.advance(INTERVAL + 1)
         self.commit(10)
@@ -193,9 +191,7 @@ class DurableTests(JournalTestCase):
 
 class CompactTests(JournalTestCase):
     def test_files_go(self) -> None:
-        """Each generation of the table begins a file, and those of the one before it stay, for its
-        C{.bak}.
-        """
+        """Each generation of the table begins a file; those before it stay, for its C{.bak}."""
         for offset in range(1, 5):
             self.commit(offset)
             self.clock.advance(PAUSE)
@@ -207,9 +203,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual(self.segments, [4, 5])
 
     def test_damaged_table(self) -> None:
-        """A table that the disk has changed costs no offset: the one before it and its journal have
-        them all.
-        """
+        """A table that the disk changed costs no offset: an older one and its journal have all."""
         path = self.root / "config" / "consumerOffset.json"
         for offset in (100, 200, 300):
             self.commit(offset)
@@ -228,9 +222,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 305}})
 
     def test_killed_in_the_first_write(self) -> None:
-        """A table that is written for the first time, and was to be there already, costs no offset:
-        the journal has them all.
-        """
+        """A new table that was to be there already costs no offset: the journal has them all."""
         self.commit(5)
         self.clock.advance(PAUSE)
         whole = False
@@ -310,9 +302,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual(found.read.damaged, ())
 
     def test_off(self) -> None:
-        """Without a journal nothing is written but the table; one that was left is replayed and
-        goes.
-        """
+        """Without a journal only the table is written; one that was left is replayed and goes."""
         self.commit(5)
         self.clock.advance(PAUSE)
         self.offsets = ConsumerOffsetTable(CheckedTables(self.root), self.clock, now, 0.0)
@@ -335,9 +325,7 @@ class LostMessagesTests(JournalTestCase):
     """A log that lost its last messages, of which the journal still has the commits."""
 
     def test_brought_back(self) -> None:
-        """An offset above its queue is set to the queue's end, durably; what is below, and what is
-        of no topic here, stays.
-        """
+        """An offset above its queue is set to its end, durably; lower or unknown ones stay."""
         self.commit(50)
         self.commit(20, queue_id=1)
         self.commit(7, topic="Elsewhere")
@@ -356,9 +344,7 @@ class TroubleTests(JournalTestCase):
     """Disks that fail, and threads that are slow."""
 
     def test_failing_disk(self) -> None:
-        """A batch that cannot be written is tried again, in a new file, with what came
-        meanwhile.
-        """
+        """A batch that cannot be written is tried again, in a new file, with newer ones."""
         real = SegmentWriter.append
         broken = self.patch(SegmentWriter, "append", full)
         self.commit(5)

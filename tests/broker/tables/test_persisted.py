@@ -63,9 +63,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.made().load(), {"n": 7})
 
     def test_generation_before(self) -> None:
-        """A table that is cut short is not silently an older one; what it was is kept, and the
-        table is written again.
-        """
+        """A table that is cut short is not silently an older one; it is kept, and written anew."""
         table = self.made()
         for self.number in (1, 2):
             table.dirty()

@@ -255,9 +255,7 @@ class GroupsTests(TableTestCase):
         self.assertFalse(groups.delete("h"))
 
     def test_a_member_no_java_peer_reads(self) -> None:
-        """A table in which a member of 5.x is misshapen is read without it: a client could once put
-        it there.
-        """
+        """A misshapen member of 5.x in a table is left out: a client could put it there."""
         text = (
             '{"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3,'
             '"subscriptionDataSet":-1.5,"consumeTimeoutMinute":20}}}'

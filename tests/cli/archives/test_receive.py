@@ -83,9 +83,7 @@ class ReceiveTests(CommandTestCase):
 
     @slow
     def test_another_log(self) -> None:
-        """At a master with another log it ends with one line and the exit code that keeps its unit
-        from starting it again.
-        """
+        """At a master with another log it ends with a line and the code that stops restarts."""
         for name, topic in (("one", "Orders"), ("other", "Prices")):
             folder = self.folder / name
             folder.mkdir()

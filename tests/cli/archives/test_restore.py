@@ -106,9 +106,7 @@ class WholeTests(RestoreCase):
         self.assertIn("GoldenBulk", result.stderr)
 
     def test_deleted(self) -> None:
-        """A topic that was deleted stays so, also if the log comes from elsewhere than the
-        tables.
-        """
+        """A deleted topic stays so, also if the log comes from elsewhere than the tables."""
         tables = self.folder() / "store"
         shutil.copytree(self.store, tables)
         (tables / "rmqha").mkdir(exist_ok=True)
@@ -123,9 +121,7 @@ class WholeTests(RestoreCase):
         self.assertFalse((self.dest / "consumequeue" / topic).exists())
 
     def test_tables(self) -> None:
-        """Tables may come from elsewhere; one that is damaged is taken from its C{.bak}, and
-        said.
-        """
+        """Tables may come from elsewhere; a damaged one is taken from its C{.bak}, and said."""
         alone = self.folder() / "alone"
         shutil.copytree(self.store / "commitlog", alone)
         config = self.store / "config"
@@ -193,9 +189,7 @@ class WholeTests(RestoreCase):
         self.assertEqual(owners, {12345})
 
     def test_conf(self) -> None:
-        """Sizes of the new files may come from the configuration of the node that is to run
-        there.
-        """
+        """Sizes of new files may come from the configuration of the node that will run there."""
         conf = self.folder() / "broker.conf"
         keys = {
             "storePathRootDir": self.dest,
@@ -277,9 +271,7 @@ class UntilTests(RestoreCase):
         self.assertEqual((said["records"], said["end"]), (2, 600))
 
     def test_outside(self) -> None:
-        """What the log does not reach, or begins behind, is said with its bounds; nothing is
-        made.
-        """
+        """What the log does not reach, or begins behind, is said with bounds; nothing is made."""
         rows = places()
         end, last = rows[-1][1], rows[-1][2]
         for until, where in (

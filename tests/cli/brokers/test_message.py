@@ -98,9 +98,7 @@ class MessageTests(SiteTestCase):
         self.assertEqual((6, ""), (len(said.stdout.splitlines()), said.stderr))
 
     def test_compressed(self) -> None:
-        """A body that its producer compressed or wrote in lines is shown as it was, and one that
-        is no text as bytes.
-        """
+        """A compressed body is shown as it was, and one that is no text as bytes."""
         body = zlib.compress(b"much of it" * 50)
         self.client().ask(SEND_V2, sending("Orders", sys_flag=1), body)
         self.client().ask(SEND_V2, sending("Orders", queue_id=1), b"\xff\x00")

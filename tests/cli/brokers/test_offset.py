@@ -110,9 +110,7 @@ class OffsetTests(SiteTestCase):
         self.assertIn(f"{MASTER} took offset 1 for queue 0 of Orders and has 2", told)
 
     def test_online(self) -> None:
-        """Members that are online are told a time; an offset is refused, as they would commit over
-        it.
-        """
+        """Members online are told a time; an offset is refused, as they would commit over it."""
         member = self.client()
         member.send(heartbeat("c1", wants(topic="Orders"), group="Readers"))
         member.heard()

@@ -89,9 +89,7 @@ class SlotsTests(CommandTestCase):
 
     @slow
     def test_refused(self) -> None:
-        """With nobody listening the whole command ends in one line and exit code 3, as status and
-        events do.
-        """
+        """With nobody listening the command ends in one line and exit code 3, as status does."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"

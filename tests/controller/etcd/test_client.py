@@ -81,9 +81,7 @@ class AskTests(EtcdCase):
         self.assertIn("no answer in time", str(error))
 
     def test_late(self) -> None:
-        """A change that is not answered in time may have been made, and is not made twice; the
-        next one is asked of somebody else.
-        """
+        """A change not answered in time is not made twice; the next one is asked of another."""
         self.etcd.late = {"kv/txn"}
         asked = self.ask("kv/txn", PUT, changes=True)
         self.clock.advance(self.client.patience)

@@ -260,9 +260,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertEqual((one.doubt(1), self.changed), ("", 1))
 
     def test_counted_from_sending(self) -> None:
-        """An answer that was on its way for long gives no more time than was left when it was asked
-        for.
-        """
+        """An answer long on its way gives no more time than was left when it was asked for."""
         one = self.leader()
         self.etcd.late = {"lease/keepalive"}
         self.clock.pump([0.5] * 25)
@@ -338,9 +336,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertIn("id 1", one.doubt(1))
 
     def test_status(self) -> None:
-        """It tells for how long the lease surely lives, whether it leads under it, and who of etcd
-        answers.
-        """
+        """It tells how long the lease surely lives, if it leads under it, and who answers."""
         one = self.joined()
         left, member = TTL - margin(TTL), {"address": ETCD, "answers": True, "failures": 0}
         self.assertEqual(

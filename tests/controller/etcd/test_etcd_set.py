@@ -206,9 +206,7 @@ class EtcdSetTests(SynchronousTestCase):
         self.assertEqual(error.code, Code.BROKER_NOT_ALIVE)
 
     def test_alter_late(self) -> None:
-        """A change whose answer is lost may be made; asked for again it is refused then, and what
-        is decided is told.
-        """
+        """A change whose answer is lost may be made; asked for again it is refused, and told."""
         state = self.first()
         self.etcd.late = {"kv/txn"}
         asked = self.one.set.alter(state, frozenset({1, 2}))

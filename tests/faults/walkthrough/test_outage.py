@@ -85,9 +85,7 @@ class OutageTests(WalkthroughCase):
         return self.slaves[broker]
 
     def test_killed(self) -> None:
-        """Nothing that was acknowledged is lost: what its queues hold is read from the slave;
-        writes go to the other pair.
-        """
+        """Nothing acknowledged is lost: it is read from the slave; writes go to the other pair."""
         client = self.client()
         before = self.produce(client, 120)
         slave = self.kill("broker-a")

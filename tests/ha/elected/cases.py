@@ -1,6 +1,4 @@
-"""An elected master with a log in memory, a controller played by hand, and members that are
-scripts.
-"""
+"""An elected master with a log in memory, a controller by hand, and scripted members."""
 
 from __future__ import annotations
 
@@ -172,9 +170,7 @@ class SetCase(SynchronousTestCase):
     def again(
         self, asked_before: Iterable[frozenset[int]] = (), confirm_from: int = 0
     ) -> SetMaster:
-        """Another epoch of the same log begins, as the controller has it; or the same one goes
-        on.
-        """
+        """Another epoch of the log begins, as the controller has it; or the same goes on."""
         labelled = LabelledLog(self.labels)
         self.master = SetMaster(
             labelled=labelled,

@@ -64,9 +64,7 @@ def encoded(word: Word) -> bytes:
 
 
 def honest(words: list[Word]) -> bool:
-    """Whether the third member may have said so: who it is, again perhaps, and then what it holds,
-    which only grows.
-    """
+    """Whether the third member may have said so: who it is, then what it holds, which grows."""
     offsets = [word.offset for word in words if isinstance(word, Report)]
     shakes = len(words) - len(offsets)
     return (
@@ -78,9 +76,7 @@ def honest(words: list[Word]) -> bool:
 
 
 class HostileMemberTests(SetCase):
-    """A set of two in sync, whose master has one write that waits, and a third member's host from
-    which anybody may speak.
-    """
+    """A set of two, whose master has a waiting write, and a third member's host."""
 
     def begin(self) -> None:
         """Begin anew."""
@@ -101,9 +97,7 @@ class HostileMemberTests(SetCase):
             protocol.dataReceived(data)
 
     def assertNothingCounted(self) -> None:
-        """Nobody is counted on but who was there before, nor ever was, and the write waits for
-        it.
-        """
+        """Nobody counts but who was there before, nor ever did, and the write waits for it."""
         self.assertEqual(self.coordinator.asked, [])
         self.assertDoesNotCount()
 
@@ -151,9 +145,7 @@ class HostileMemberTests(SetCase):
     @settings(max_examples=tries(200))
     @given(st.binary(max_size=100), st.lists(st.integers(0, 100), max_size=10))
     def test_any_bytes(self, data: bytes, cuts: list[int]) -> None:
-        """Whatever bytes come, in whatever pieces: nothing counts, and after a while whoever said
-        them is gone, with one reason.
-        """
+        """Whatever bytes come, in any pieces: nothing counts, and soon they are gone, with why."""
         self.begin()
         protocol, transport = self.stranger()
         for piece in pieces(data, cuts):
@@ -201,9 +193,7 @@ class HostileMemberTests(SetCase):
         self.assertWorks()
 
     def test_in_the_name_of_another(self) -> None:
-        """From another host nobody takes the place of a member that is there, with whatever it
-        acknowledges, nor ours.
-        """
+        """From another host nobody takes a member's place, whatever it acknowledges, nor ours."""
         for number, reason in ((SLAVE, "not-its-address"), (OWN, "own-id")):
             self.begin()
             protocol, transport = self.greeted(number, host="10.0.0.3")

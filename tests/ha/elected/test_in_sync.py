@@ -104,9 +104,7 @@ class MembersTests(SetCase):
         self.assertEqual(self.ids(), {OWN})
 
     def test_leaves_late(self) -> None:
-        """A member that does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves,
-        an idle one does not.
-        """
+        """Who does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves."""
         protocol, _ = self.caught_up()
         other, _ = self.caught_up(THIRD)
         for _ in range(20):
@@ -136,9 +134,7 @@ class MembersTests(SetCase):
         self.assertEqual(self.coordinator.asked[2:], [{OWN, SLAVE}])
 
     def test_one_that_never_comes(self) -> None:
-        """A master that is started again in its epoch gives those that are in the set time to
-        come.
-        """
+        """A master started again in its epoch gives those in the set time to come."""
         self.build(ids=(OWN, SLAVE, THIRD))
         self.caught_up()
         self.pass_time(14.0, 1.0)
@@ -204,9 +200,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
 
     def test_not_reached(self) -> None:
-        """A change that did not reach the controller was not made, and is asked for again a second
-        later.
-        """
+        """A change that did not reach the controller was not made; it is asked for again soon."""
         self.coordinator.refuse(UNREACHED)
         self.assertEqual(self.in_sync.members, {OWN})
         self.ack(self.protocol)
@@ -215,9 +209,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
 
     def test_refused(self) -> None:
-        """The same holds for one that was refused, for example for a member whose heartbeat is
-        late.
-        """
+        """The same holds for a refused one, for example for a member whose heartbeat is late."""
         self.coordinator.refuse(refused(ControllerResponseCode.BROKER_NOT_ALIVE))
         self.assertEqual(self.in_sync.members, {OWN})
         self.assertEqual(self.superseded, 0)
@@ -241,9 +233,7 @@ class OutcomeTests(SetCase):
             self.assertEqual(self.superseded, 1)
 
     def test_unanswered_and_made(self) -> None:
-        """A change that was not answered counts on both sides, until the controller tells that it
-        was made.
-        """
+        """A change not answered counts on both sides, until the controller tells it is made."""
         self.coordinator.down = UNREACHED
         self.coordinator.refuse(UNANSWERED, made=True)
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
@@ -327,9 +317,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
 
     def test_unanswered_and_asked_again(self) -> None:
-        """A later change that is made ends the doubt: the one on its way names a set epoch that is
-        over.
-        """
+        """A later change ends the doubt: the one on its way names a set epoch that is over."""
         self.coordinator.refuse(UNANSWERED)
         self.pass_time(1.5)
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
@@ -435,9 +423,7 @@ class ConfirmTests(SetCase):
         self.assertTrue(self.in_sync.connected)
 
     def test_ended(self) -> None:
-        """What is reported when the epoch is over confirms nothing: the log may be another's by
-        then.
-        """
+        """A report after the epoch confirms nothing: the log may be another's by then."""
         protocol, _ = self.caught_up()
         self.put(300)
         self.in_sync.close()
@@ -457,9 +443,7 @@ class LogTests(SetCase):
     """What operators read."""
 
     def test_repeated_failures(self) -> None:
-        """While the controllers are away the log says so once, not each second; and again after a
-        change was made.
-        """
+        """With controllers away the log says so once, and again after a change was made."""
         lines = log_lines(self, least=LogLevel.warn)
         self.coordinator.patient = True
         self.caught_up()

@@ -110,9 +110,7 @@ class HandshakeTests(SetCase):
         self.assertClosed(transport, "own-id")
 
     def test_unknown(self) -> None:
-        """An id that the controllers do not list is not fed; they are asked when somebody unknown
-        comes, once a second at most.
-        """
+        """An unlisted id is not fed; controllers are asked about it once a second at most."""
         del self.known[SLAVE]
         _, transport = self.greeted()
         self.assertClosed(transport, "unknown-member")
@@ -139,9 +137,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(set(self.in_sync.claims), {THIRD})
 
     def test_nobody_tells(self) -> None:
-        """Where no controller can be asked, those that are known are fed, and others are told why
-        not.
-        """
+        """With no controller to ask, known members are fed, and others are told why not."""
         self.greeted()
         self.master.proofs.roster.ask = lambda: fail(NoController(("c:1",), "connection refused"))
         self.pass_time(1.5)
@@ -181,9 +177,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(set(self.in_sync.claims), {SLAVE})
 
     def test_last_file(self) -> None:
-        """A slave that wants the last file only is refused; where that is allowed, it never
-        counts.
-        """
+        """A slave that wants the last file only is refused; where allowed, it never counts."""
         _, transport = self.greeted(from_last_file=True)
         self.assertClosed(transport, "last-file")
         self.build(rules=SetRules(allow_last_file=True))
@@ -246,9 +240,7 @@ class ReportTests(SetCase):
 
     @given(st.lists(st.integers(0, 60), max_size=20), st.lists(st.integers(0, 400), max_size=6))
     def test_any_chunking(self, cuts: list[int], steps: list[int]) -> None:
-        """It says the same however its bytes are cut, if the answer came before the first
-        report.
-        """
+        """It says the same however its bytes are cut, if the answer came before the report."""
         self.build(end=2000)
         reports = [0]
         for step in steps:
@@ -288,9 +280,7 @@ class FrameTests(SetCase):
         )
 
     def test_label_comes_with_its_first_byte(self) -> None:
-        """A label under which there is no byte yet is told by no frame: a stock slave that
-        reconnected then would lose it.
-        """
+        """A label with no byte yet is told by no frame: a stock slave would lose it."""
         protocol, transport = self.fed()
         self.pass_time(11, 1.0)
         self.ack(protocol)
@@ -318,9 +308,7 @@ class FrameTests(SetCase):
         self.assertEqual([(each.offset, each.label) for each in sent], [(0, EPOCH)])
 
     def test_unlabelled_bytes(self) -> None:
-        """Bytes from before the log was one of a set are told with no label, not with one that
-        starts behind them.
-        """
+        """Bytes from before the set are told with no label, not one that starts behind them."""
         self.build(labels=(EpochLabel(EPOCH, 25_000),))
         _, transport = self.fed()
         self.put(100)
@@ -368,9 +356,7 @@ class FrameTests(SetCase):
         self.assertEqual(confirms, [25_000 + 300 * number for number in range(20)])
 
     def test_batch(self) -> None:
-        """A frame with its header fits the buffer of a stock slave, whatever C{haTransferBatchSize}
-        says.
-        """
+        """A frame with its header fits a stock slave's buffer, for any C{haTransferBatchSize}."""
         self.build(batch=(4 << 20) - 12)
         self.assertEqual(self.factory.batch, (4 << 20) - 36)
 
@@ -453,9 +439,7 @@ class CaptureTests(SetCase):
         self.assertTrue(self.master.status()["members"][0]["counts"])
 
     def test_all_slaves(self) -> None:
-        """Whatever a recorded slave said, in its own pieces, nothing breaks and nothing but a
-        report that is proven counts.
-        """
+        """Whatever a recorded slave said, nothing breaks and only a proven report counts."""
         for name in HA[: tries(len(HA))]:
             self.build(end=0)
             protocol, transport = self.connect()

@@ -152,9 +152,7 @@ class ProofTests(SetCase):
         self.assertIs(self.successResultOf(written), PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     def test_doubted_is_fed(self) -> None:
-        """One whose log is not proven is sent all, acknowledges nothing and does not enter the
-        set.
-        """
+        """One whose log is not proven is sent all, acknowledges nothing and is not in the set."""
         self.has(SLAVE, 9000)
         protocol, transport = self.fed(report=9000)
         self.ack(protocol)
@@ -179,9 +177,7 @@ class ProofTests(SetCase):
         self.assertEqual({(each.label, each.start) for each in told.headers}, {(-1, 0)})
 
     def test_begun_anew(self) -> None:
-        """One that was doubted counts when it has begun anew with nothing, and is told labels
-        then.
-        """
+        """One that was doubted counts when it has begun anew with nothing, with labels."""
         self.has(SLAVE, 9000)
         protocol, _ = self.fed(report=9000)
         self.lose(protocol)
@@ -294,9 +290,7 @@ class ProofTests(SetCase):
         self.assertIs(self.successResultOf(written), PutStatus.PUT_OK)
 
     def test_label_is_not_taken(self) -> None:
-        """One that has not is closed: it connects again, cuts the bytes that nobody counted, and
-        takes the label with them.
-        """
+        """One that has not is closed: it connects again, cuts, and takes the label over."""
         self.has(SLAVE, 25_300, *CHAIN[:2])
         protocol, transport = self.fed(report=25_000)
         self.put(300)
@@ -306,9 +300,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.in_sync.state.in_sync, {OWN})
 
     def test_label_cannot_be_asked_for(self) -> None:
-        """One that cannot be asked whether it took the label over does not count, and is closed
-        after a while.
-        """
+        """One that cannot be asked about the label does not count, and is closed later."""
         self.has(SLAVE, 25_000, *CHAIN[:2])
         protocol, transport = self.fed(report=25_000)
         self.master.proofs.labels_of = lambda address, _: fail(RemotingUnreachable(address, "gone"))
@@ -388,9 +380,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_taught_by_the_first_frame(self) -> None:
-        """A member without labels that has ours as soon as it is sent anything is doubted all the
-        same.
-        """
+        """A member without labels that has ours as soon as it is sent anything is doubted."""
 
         def told(address: str, token: int) -> Deferred[MemberLabels]:
             labels = CHAIN[:1] if Told(self.sent.value()).headers else ()

@@ -1,6 +1,4 @@
-"""Whatever happens to an elected master: a write that is acknowledged is held by every member that
-may be elected.
-"""
+"""Whatever befalls an elected master: all that may be elected hold acknowledged writes."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ class Member:
 
 
 class SetMachine(RuleBasedStateMachine):
-    """Two members that come, go, lag and lose their logs, a controller that may be away, and
-    writes.
-    """
+    """Two members that come, go, lag and lose logs, a controller maybe away, and writes."""
 
     def __init__(self) -> None:
         super().__init__()

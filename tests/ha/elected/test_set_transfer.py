@@ -32,9 +32,7 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(self.put()), OK)
 
     def test_near(self) -> None:
-        """A master that is alone in the set waits for a member that is near, and is answered by
-        it.
-        """
+        """A master alone in the set waits for a member that is near, and is answered by it."""
         self.coordinator.patient = True
         protocol, _ = self.fed()
         self.ack(protocol, 24_000)
@@ -87,9 +85,7 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_while_one_leaves(self) -> None:
-        """One that leaves is needed until the controller has let it go; then the others are
-        enough.
-        """
+        """One that leaves is needed until the controller let it go; then others are enough."""
         first, _ = self.caught_up()
         second, _ = self.caught_up(THIRD)
         self.coordinator.patient = True
@@ -115,9 +111,7 @@ class AnswerTests(SetCase):
             self.assertEqual(bytes(Told(transport.value()).body), bytes(300))
 
     def test_shrink_alone(self) -> None:
-        """A set that shrinks to the master acknowledges no write by that; the member that comes
-        back does.
-        """
+        """A set that shrinks to its master acknowledges nothing so; a returning member does."""
         protocol, _ = self.caught_up()
         write, other = self.put(), self.put(301)
         self.lose(protocol)
@@ -145,9 +139,7 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_too_few_while_waiting(self) -> None:
-        """A write is not acknowledged by a set that has become smaller than C{minInSyncReplicas},
-        before it is as large again.
-        """
+        """No write is acknowledged by a set smaller than C{minInSyncReplicas}, until it grows."""
         self.build(rules=SetRules(least=3))
         first, _ = self.caught_up()
         second, _ = self.caught_up(THIRD)
@@ -224,9 +216,7 @@ class WriterTests(SetCase):
         self.assertEqual(below.stored, 2)
 
     def test_too_few(self) -> None:
-        """Below C{minInSyncReplicas} nothing is stored; a set that may be smaller counts as
-        such.
-        """
+        """Below C{minInSyncReplicas} nothing is stored; a set that may be smaller is so."""
         self.build(rules=SetRules(least=2))
         error = self.refused(TooFewInSync)
         self.assertEqual((error.found, error.needed), (1, 2))  # type: ignore[attr-defined]
@@ -238,9 +228,7 @@ class WriterTests(SetCase):
         self.assertEqual(unhealthy(self.master), "")
 
     def test_fenced(self) -> None:
-        """A master that cannot know whether it leads takes nothing, says why, and goes on when it
-        knows.
-        """
+        """A master that cannot know whether it leads takes nothing, says why, goes on later."""
         self.master.fenced = "no controller has answered for 10 s"
         self.assertIn("no controller", str(self.refused(NotWritable)))
         self.master.fenced = ""

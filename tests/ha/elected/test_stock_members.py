@@ -1,6 +1,4 @@
-"""A stock slave with all its habits behind an elected master of ours: what counts is ours, and what
-it acknowledged it keeps.
-"""
+"""A stock slave with all habits, our elected master: what counts is ours, and kept."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ class StockMember:
 
 
 class StockMachine(RuleBasedStateMachine):
-    """One stock slave, whose log may have a tail that is not ours, and whose epoch file may be
-    lost.
-    """
+    """One stock slave, whose log may have a tail not ours, and its epoch file may be lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,9 +207,7 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(("process", "process", "labels", "log")))
     def lose(self, what: str) -> None:
-        """Its process ends; it has lost its epoch file too, or its operator has emptied its
-        store.
-        """
+        """Its process ends; maybe it lost its epoch file too, or its store was emptied."""
         self.disconnect()
         if what == "log":
             self.member = StockMember()

@@ -114,9 +114,7 @@ class FirstReportTests(LedgerCase):
         self.assertEqual(self.ledger.all_marks(), {"10.0.0.1": 2000})
 
     def test_mark_of_a_live_claim(self) -> None:
-        """A ghost of the same slave proves it while it still hangs on, and is kept with the marks
-        that outlast us.
-        """
+        """A ghost of the slave proves it while it hangs on, and is kept with lasting marks."""
         self.log.put(bytes(1000))
         self.assertEqual(self.ledger.mark("10.0.0.1"), -1)
         self.fed()
@@ -435,9 +433,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.eligible(1000, 500, 9), 1)
 
     def test_beside_a_good_one(self) -> None:
-        """An address with a slave that acknowledges is not mute, whoever else connects from
-        there.
-        """
+        """An address with a slave that acknowledges is not mute, whoever else is there."""
         self.log.put(bytes(100))
         good, deaf = self.fed(host="a"), self.fed(0, host="a")
         good.report(1100)

@@ -177,9 +177,7 @@ class FrameTests(MasterCase):
         self.assertEqual(received.heartbeats, [])
 
     def test_before_the_others(self) -> None:
-        """A frame is sent before whatever else follows the log does its part: slaves work
-        meanwhile.
-        """
+        """A frame is sent before other followers of the log do their part: slaves work then."""
         sent: list[int] = []
         self.factory.stop()
         self.log.appended.append(lambda: sent.append(len(transport.value())))
@@ -197,9 +195,7 @@ class FrameTests(MasterCase):
         self.assertEqual(sent, [12 + 300])
 
     def test_behind_the_answers(self) -> None:
-        """Where no write waits for replicas, what comes within some milliseconds is sent in one
-        frame: answers leave first.
-        """
+        """Where no write waits for replicas, some milliseconds make one frame, after answers."""
         self.build(needed=0)
         _, transport = self.fed()
         transport.clear()
@@ -309,9 +305,7 @@ class FrameTests(MasterCase):
         self.assertTrue(1.4 <= seconds <= 2.6, seconds)
 
     def test_rate_is_no_end(self) -> None:
-        """While the rate holds bytes back there is no heartbeat: it would tell a slave that
-        compares that our log ends there.
-        """
+        """While the rate holds bytes back no heartbeat tells a slave that our log ends there."""
         self.build(max_send_rate=3000, heartbeat=5.0)
         protocol, transport = self.fed(1)
         for _ in range(200):
@@ -553,9 +547,7 @@ class ReportTests(MasterCase):
         self.assertNoResult(write)
 
     def test_garbage(self) -> None:
-        """Whatever was meant for another port acknowledges nothing, in any pieces, and the
-        good replica does not notice.
-        """
+        """Whatever was meant for another port acknowledges nothing, nor disturbs the replica."""
         source = random.Random(25)
         garbage = [
             b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n",
@@ -673,9 +665,7 @@ class ConnectionTests(MasterCase):
         self.assertEqual(self.factory.closed, {"peer": 1})
 
     def test_reconnect(self) -> None:
-        """A slave that comes back with what it was sent just before resolves the writes that
-        wait for it.
-        """
+        """A slave that comes back with what it was just sent resolves the writes that wait."""
         protocol, _ = self.fed()
         write = self.put(300)
         self.lose(protocol)
@@ -826,9 +816,7 @@ class StatusTests(MasterCase):
         self.assertEqual(row.speed, 0)
 
     def test_sent(self) -> None:
-        """What all slaves were sent is counted, of those that left too: bytes of the log, no
-        headers.
-        """
+        """What all slaves were sent is counted, of those gone too: bytes of the log alone."""
         protocol, _ = self.fed(offset=249_000)
         self.fed(offset=250_000, host="10.0.0.2")
         self.assertEqual(self.factory.sent, 1000)

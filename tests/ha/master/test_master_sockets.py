@@ -1,6 +1,4 @@
-"""The sending side on real transports: sockets with and without the zero-copy path, and both
-ends in memory.
-"""
+"""The sending side on real transports: sockets, with and without zero copies, and in memory."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ class OnlookerTests(MasterCase):
         return protocol, transport
 
     def test_everything(self) -> None:
-        """Above the epoch's start, without proof, to the last byte and with a heartbeat there,
-        though the log may be but a part.
-        """
+        """Without proof, to the last byte, with a heartbeat there, though it may be but a part."""
         self.build(end=250_000)
         self.ledger.start = 1000
         self.factory.standing = lambda: Standing.PART
@@ -43,9 +41,7 @@ class OnlookerTests(MasterCase):
         self.assertEqual(len(Received(transport.value()).body), 1000)
 
     def test_counts_for_nothing(self) -> None:
-        """It acknowledges no write, is no row of the status, holds no file back, and leaves no
-        mark.
-        """
+        """It acknowledges no write, is no row of the status, holds no file, leaves no mark."""
         protocol, _ = self.onlooker(1)
         protocol.dataReceived(encode_report(250_000))
         waiting = self.transfer.wait(249_000, 250_000)
@@ -84,9 +80,7 @@ class OnlookerTests(MasterCase):
         self.assertIsNone(self.factory.buildProtocol(None))
 
     def test_known(self) -> None:
-        """Replicas that acknowledge what they were sent are told; onlookers and strangers are
-        not.
-        """
+        """Replicas that acknowledge what they were sent are told; onlookers are not."""
         told: list[str] = []
         self.factory.known = told.append
         onlooker, _ = self.onlooker(1000)

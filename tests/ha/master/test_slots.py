@@ -101,9 +101,7 @@ class LifeTests(SlotsCase):
     """A slot's beginning and its end."""
 
     def test_grace(self) -> None:
-        """It holds from the end of the connection until the grace is over, and says so, whoever
-        else is connected.
-        """
+        """It holds from the connection's end until the grace is over, whoever is connected."""
         self.proved("b", 100)
         self.proved("a", 100)
         self.sweep(a=700)
@@ -137,9 +135,7 @@ class LifeTests(SlotsCase):
         self.assertEqual(self.lines, [])
 
     def test_away(self) -> None:
-        """Who is away is told after a while, unless somebody is connected from that address: it may
-        be the same one, emptied.
-        """
+        """Who is away is told later, unless that address is connected: maybe it, emptied."""
         self.clock.advance(1000)
         for address in "ab":
             self.proved(address, 100)
@@ -213,9 +209,7 @@ class LifeTests(SlotsCase):
                 self.assertEqual(self.away(), [])
 
     def test_first_seen_while_another_is_away(self) -> None:
-        """One that was never seen before takes up nothing: it is empty, or has more than the one
-        that is away was sent.
-        """
+        """One never seen takes up nothing: it is empty, or has more than the absent one got."""
         self.proved("a1", 40_000)
         self.left("a1", 40_000, 41_000)
         self.proved("a2", 100, began=0)
@@ -418,9 +412,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.slots.held_from(), 290)
 
     def test_two_behind_one_address(self) -> None:
-        """Each has the whole grace if it was connected, and its own if it was away; whoever is back
-        ends its own.
-        """
+        """Each has the grace if connected, its own if away; whoever is back ends its own."""
         self.proved("a1", 100)
         self.proved("a2", 900)
         self.left("a1", 100, 120)
@@ -440,9 +432,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.away(), [])
 
     def test_written_rarely(self) -> None:
-        """Replicas that go on write a file's number a minute, at most; idle ones nothing, and
-        nobody nothing.
-        """
+        """Replicas that go on write a file's number a minute at most; idle ones nothing."""
         self.sweep()
         self.assertEqual(self.writes, 0)
         self.proved("a", 0)

@@ -138,9 +138,7 @@ class TlsSlavesTests(TestCase):
         await copier.closed
 
     async def test_wrong_master(self) -> None:
-        """A slave does not take the log of a master whose certificate is of another root, though of
-        the same name.
-        """
+        """A slave does not take the log of a master whose certificate is of another root."""
         await self.serve(
             TlsGate(TlsMode.ENFORCING, identity(Authority(Path(self.mktemp())), "master"))
         )

@@ -148,9 +148,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(self.transfer.wait(begin, end)), OK)
 
     def test_nobody_there(self) -> None:
-        """Without an eligible replica the answer comes at once: nobody, a silent socket,
-        one too far behind, one that has left.
-        """
+        """Without an eligible replica the answer comes at once: none, silent, too far, gone."""
         unavailable = PutStatus.SLAVE_NOT_AVAILABLE
         self.assertEqual(self.successResultOf(self.put()), unavailable)
         self.ledger.open("silent", "silent")
@@ -312,9 +310,7 @@ class TwoReplicasTests(TransferCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_report_above_a_write_is_not_enough(self) -> None:
-        """A replica that was started above a write does not hold it, however much it reports: one
-        is not two.
-        """
+        """A replica started above a write does not hold it, whatever it reports."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         self.log.file_size = 1100
         good, other = self.fed("good"), self.fed("other")

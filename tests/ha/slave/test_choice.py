@@ -48,9 +48,7 @@ class VerdictTests(SynchronousTestCase):
                 self.assertIs(self.verdict(epoch, silent), Verdict.STAY)
 
     def test_silent(self) -> None:
-        """One that was silent for long enough, or was never proven, is left for any that is not
-        older.
-        """
+        """One silent for long, or never proven, is left for any that is not older."""
         for silent in (None, PATIENCE, 1e6):
             for epoch in (None, 2, 3):
                 self.assertIs(self.verdict(epoch, silent), Verdict.FOLLOW)

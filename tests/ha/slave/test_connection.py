@@ -459,9 +459,7 @@ class TimeTests(SlaveCase):
         self.assertIn("silent for 20 s", self.slave.why)
 
     def test_a_second_late_at_most(self) -> None:
-        """A dead master is noticed within a second after haHousekeepingInterval, whenever it
-        died.
-        """
+        """A dead master is noticed within a second after haHousekeepingInterval, always."""
         for last in (0.1, 3.7, 4.9):
             connection = self.connect(self.log(), housekeeping=20.0)
             self.clock.advance(last)

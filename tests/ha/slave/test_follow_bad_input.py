@@ -162,9 +162,7 @@ class BadInputTests(ThreeFilesCase):
         self.assertEqual(content(self.mine), content(self.theirs))
 
     def test_bad_record_again_and_again(self) -> None:
-        """A master that has only a bad record, and no policy to copy it, is asked ever more slowly,
-        in one state.
-        """
+        """A master with only a bad record, and no policy to copy it, is asked ever more slowly."""
         mine = self.copied(self.theirs)
         end = mine.end
         self.grow(700)

@@ -114,9 +114,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertLessEqual(len(asked), 7)
 
     def test_rmqha_expired(self) -> None:
-        """An rmqha master answers from its min and closes what is below it; the search that
-        rests on closes is done twice.
-        """
+        """A master of ours answers from its min, closes below; closes are searched twice."""
         mine = self.log()
         self.follow(mine)
         first = []

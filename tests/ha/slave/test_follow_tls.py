@@ -71,9 +71,7 @@ class TlsTests(ThreeFilesCase):
         return found
 
     def test_stock_master(self) -> None:
-        """A master whose client port is a stock broker's hears nothing, and one warning names the
-        key.
-        """
+        """A master whose client port is a stock broker's hears nothing; a warning has the key."""
         self.answer = self.bounds()
         self.begin(bounds=self.ask)
         self.assertIdleFor(60)
@@ -119,9 +117,7 @@ class TlsTests(ThreeFilesCase):
         self.accept(within=60)
 
     def test_ours(self) -> None:
-        """A master of ours hears the beginning of a handshake; so does one that is not to be
-        asked.
-        """
+        """A master of ours hears a handshake begin; so does one that is not to be asked."""
         self.answer = self.bounds("a1")
         for ask in (self.ask, None):
             self.begin(bounds=ask)
@@ -129,9 +125,7 @@ class TlsTests(ThreeFilesCase):
             self.stop()
 
     def test_closes(self) -> None:
-        """A port of ours that speaks clear text closes: a line says with which key that does not
-        fit, and the log is as it was.
-        """
+        """A clear-text port of ours closes: a line has the wrong key, and the log stays."""
         self.begin()
         self.accept().close()
         self.assertIn("haTlsEnable=true", self.follower.sync.reason)

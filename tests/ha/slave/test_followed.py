@@ -60,9 +60,7 @@ class HeldTests(FollowedCase):
         self.masters.proven(OURS, CLIENT, bounds(1), 500)
 
     def test_another(self) -> None:
-        """What was held for it is not cut for another, and the error has both, with all numbers;
-        after a restart too.
-        """
+        """What was held for it is not cut for another; the error has both, after restarts too."""
         for _ in range(2):
             error = self.objection(452, 600, known=bounds(1, boot=5))
             assert error is not None
@@ -136,9 +134,7 @@ class EpochTests(FollowedCase):
         self.assertEqual(self.masters.epochs.number, 3)
 
     def test_too_low(self) -> None:
-        """A lower one is not followed, and the text has both; unless the operator names it: then
-        its number is taken.
-        """
+        """A lower one is not followed, unless the operator names it: then its number is taken."""
         self.masters.proven(OURS, CLIENT, bounds(3), 500)
         text = self.masters.too_low(OTHER, 2)
         for part in (OTHER, "master epoch 2", OURS, "follows 3", f"haTrustMaster={OTHER}"):
@@ -151,9 +147,7 @@ class EpochTests(FollowedCase):
         self.assertEqual(EpochJournal.read(self.root).number, 2)
 
     def test_claim(self) -> None:
-        """Others are told of a master that has an epoch and a client port, while it is the
-        highest.
-        """
+        """Others are told of a master with an epoch and a client port, while the highest."""
         self.assertIsNone(self.masters.claim())
         self.masters.proven(OURS, CLIENT, bounds(0), 500)
         self.assertIsNone(self.masters.claim())

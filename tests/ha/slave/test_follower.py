@@ -19,9 +19,7 @@ class LifeTests(ThreeFilesCase):
     """Start, delays, stop."""
 
     def test_another_master(self) -> None:
-        """A master that is said to be elsewhere is followed there, from the whole probe on, as
-        nothing was ever compared with it.
-        """
+        """A master said to be elsewhere is followed there, from the whole probe on."""
         self.patch(probe, "PROBE_WINDOW", 500)
         theirs = self.filled(*SIZES)
         mine = self.copied(theirs)

@@ -397,9 +397,7 @@ class LostTailTests(BehindStock):
         self.patch(probe, "PROBE_WINDOW", 500)
 
     def test_wherever_it_ends(self) -> None:
-        """Wherever it ends, our reports never exceed that, and we are ahead, after one
-        question, with both ends named.
-        """
+        """Wherever it ends, our reports never exceed that: we are ahead, with both ends named."""
         mine = self.copied(self.theirs)
         for end in self.starts()[1:]:
             with self.subTest(end=end):
@@ -415,9 +413,7 @@ class LostTailTests(BehindStock):
                 self.stop()
 
     def test_blind(self) -> None:
-        """What remains of a stock master's hole: one that lost more than that and cannot be
-        asked is told too much.
-        """
+        """What remains of a stock master's hole: one that lost more, unasked, is told too much."""
         self.master.end, self.master.reachable = self.starts()[2], False
         self.follow_it(self.copied(self.theirs))
         self.master.answer()

@@ -61,9 +61,7 @@ class DamageCase(ThreeFilesCase):
 
 class CopyTests(DamageCase):
     def test_copied(self) -> None:
-        """An empty slave gets everything, the damaged record byte for byte, and says which that
-        is.
-        """
+        """An empty slave gets everything, the damaged record too, and says which it is."""
         mine = self.empty()
         self.fed()
         self.assert_before_it(mine)
@@ -79,9 +77,7 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.confirmed, self.theirs.end)
 
     def test_never_reported_before(self) -> None:
-        """For as long as a write may wait for the record, it is not reported as held, however often
-        it comes.
-        """
+        """While a write may wait for the record, it is not reported, however often it comes."""
         mine = self.empty(slave_timeout=5.0)
         began = self.clock.seconds()
         seen = 0
@@ -98,9 +94,7 @@ class CopyTests(DamageCase):
         self.assertGreaterEqual(self.clock.seconds() - began, 10)
 
     def test_old_by_the_masters_word(self) -> None:
-        """What the master has told long before the slave came to it is old: the second try
-        copies.
-        """
+        """What the master told long before the slave came is old: the second try copies."""
         bounds = MasterBounds(0, self.theirs.end, 1)
         mine = self.empty(bounds=lambda: succeed(bounds))
         connection = self.accept()

@@ -81,9 +81,7 @@ class OverlapTests(SynchronousTestCase):
         self.assertLessEqual(search.question().report, end - 2 * PROBE_WINDOW)
 
     def test_last_file_once(self) -> None:
-        """When the master turns out to go on behind our end, our last file is asked for
-        once, and then there is only the survey.
-        """
+        """When the master goes on behind our end, our last file is asked for once, no more."""
         search = overlap(0, 10 * GIB + 5)
         self.assertLess(search.question().report, 10 * GIB)
         self.assertTrue(search.try_last_file())

@@ -68,16 +68,12 @@ class PlanTests(LogTestCase):
                 self.assertIn("compared", str(error))
 
     def test_first_record(self) -> None:
-        """No master can be asked for a log's first byte: the first record is compared from the
-        second one on.
-        """
+        """No master can be asked for a first byte: the first record is compared from the second."""
         self.assertEqual(self.plan(700, 1), 700)
         self.assertEqual(self.plan(2199, 1), 700)
 
     def test_to_nothing(self) -> None:
-        """A log that nobody has seen may lose all where its first record differs, and only
-        there.
-        """
+        """An unseen log may lose all where its first record differs, and only there."""
 
         def plan(at: int, common_from: int, most: int = MUCH) -> int:
             return plan_cut(self.mine, Divergence(at, common_from), most, to_nothing=True)

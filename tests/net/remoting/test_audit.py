@@ -86,9 +86,7 @@ class AuditTests(SynchronousTestCase):
         self.assertEqual(len(self.lines), 1)
 
     def test_text(self) -> None:
-        """A configuration is told as it is, anything else by its size; however long, in one
-        line.
-        """
+        """A configuration is told whole, anything else by its size; in one line."""
         self.ask(None, b"a=1\nb=2", with_body=True)
         self.ask(None, b"secret")
         self.ask(None, x="y" * 3 * LONGEST + "\n")

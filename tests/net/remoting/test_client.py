@@ -79,9 +79,7 @@ class PoolTests(SynchronousTestCase):
             self.successResultOf(answered)
 
     def test_refused(self) -> None:
-        """All who wait for a connection that cannot be made are told why; the next one tries
-        again.
-        """
+        """All who wait for a connection that fails are told why; the next one tries again."""
         answers = [self.ask(A), self.ask(A)]
         self.at(A).tries[0][1].errback(Failure(ConnectionRefusedError()))
         for answered in answers:
@@ -92,9 +90,7 @@ class PoolTests(SynchronousTestCase):
         self.successResultOf(again)
 
     def test_timeout_covers_connecting(self) -> None:
-        """A request's time begins before there is a connection, and does not begin again with
-        it.
-        """
+        """A request's time begins before a connection, and does not begin again with it."""
         impatient, patient = self.ask(A, 1.0), self.ask(A, 3.0)
         self.clock.advance(1.0)
         self.failureResultOf(impatient, RemotingTimeout)

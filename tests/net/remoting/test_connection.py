@@ -84,9 +84,7 @@ class AnsweringTests(SynchronousTestCase):
         self.assertEqual((answer.code, answer.remark), (3, " request type 31000 not supported"))
 
     def test_errors(self) -> None:
-        """A refusal has its own code; other errors have code 1 and a text, and leave the
-        connection.
-        """
+        """A refusal has its own code; other errors have code 1, a text, and no hang-up."""
         for code, expected in (
             (REFUSE, (17, "no topic T")),
             (FIELD, (1, "the custom field <queueId> is null")),
@@ -405,9 +403,7 @@ class BackPressureTests(SynchronousTestCase):
             self.peer.send(Command(code=ECHO))
 
     def test_held(self) -> None:
-        """What the transport does not take is held, and above a limit the peer is not read from;
-        both end when it reads.
-        """
+        """What the transport refuses is held; above a limit the peer waits, until it reads."""
         self.ask(2)
         self.assertEqual(self.peer.sent(), [])
         self.assertEqual(self.peer.transport.producerState, "producing")

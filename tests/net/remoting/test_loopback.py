@@ -128,18 +128,14 @@ class LoopbackTests(TestCase):
         self.assertEqual(self.factory.connections.closed, {"tls-no-certificate": 1})
 
     async def refused(self, address: str, tls: OutgoingTls) -> str:
-        """Why a client of ours does not get through; what the port counted is checked by the
-        caller.
-        """
+        """Why a client of ours does not get through; the caller checks the port's counts."""
         client = self.client(tls)
         with self.assertRaises((ConnectionLost, RemotingUnreachable)) as caught:
             await client.request(address, Command(code=11))
         return str(caught.exception)
 
     async def test_wrong_certificate(self) -> None:
-        """A certificate of another root is refused, by the client as by the server, and each says
-        so.
-        """
+        """A certificate of another root is refused, by client and server, and each says so."""
         ours, others = Authority(Path(self.mktemp())), Authority(Path(self.mktemp()), "others")
         key, path = ours.certificate("broker")
         theirs, certificates = others.certificate("client")
@@ -165,9 +161,7 @@ class LoopbackTests(TestCase):
         await self.client(everything).request(address, Command(code=11))
 
     async def test_names(self) -> None:
-        """A client that looks at names believes only a certificate of the address it connects
-        to.
-        """
+        """A client that looks at names believes only a certificate of its address."""
         authority = Authority(Path(self.mktemp()))
         key, path = authority.certificate("broker", address="127.0.0.2")
         address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
@@ -179,9 +173,7 @@ class LoopbackTests(TestCase):
         await self.client(strict).request(address, Command(code=11))
 
     async def test_replaced(self) -> None:
-        """A certificate that was replaced is shown to the next connection, and the old connection
-        goes on.
-        """
+        """A replaced certificate is shown to the next connection; the old one goes on."""
         first, second = Authority(Path(self.mktemp())), Authority(Path(self.mktemp()))
         key, path = first.certificate("broker")
         shown = identity(key=key, certificates=path)
@@ -212,9 +204,7 @@ class LoopbackTests(TestCase):
         await self.ask(self.client(), address)
 
     async def test_released(self) -> None:
-        """When what answers show is about to change, whoever has not read his is disconnected, and
-        nobody else.
-        """
+        """When what answers show is to change, who has not read is disconnected, alone."""
         address = self.serve()
         host, _, port = address.partition(":")
         reads = self.client()

@@ -75,9 +75,7 @@ class AdmissionTests(SynchronousTestCase):
         self.assertIsNone(self.join(factory))
 
     def first_bytes(self, gate: TlsGate | None, data: bytes) -> str:
-        """What becomes of a connection that begins so: why it was closed, or what it was
-        answered.
-        """
+        """What becomes of a connection that begins so: why closed, or what was answered."""
         factory = RemotingFactory(Registry(), Clock(), gate=gate)
         transport = self.join(factory)
         assert transport is not None

@@ -50,9 +50,7 @@ class TurnsCase(SynchronousTestCase):
         )
 
     def turn(self) -> None:
-        """One turn of the reactor: what is due, but not what comes of it, as C{Clock} would have
-        it.
-        """
+        """One turn of the reactor: what is due, not what comes of it, unlike C{Clock}."""
         now = self.clock.seconds()
         for call in [each for each in self.clock.calls if each.getTime() <= now]:
             self.clock.calls.remove(call)
@@ -89,9 +87,7 @@ class TurnTests(TurnsCase):
         self.assertTrue(self.reading(peer))
 
     def test_much(self) -> None:
-        """Of many a turn's worth is answered, nothing is read meanwhile, and all are in the end, in
-        order.
-        """
+        """Of many a turn's worth is answered, unread meanwhile; all are in the end, in order."""
         peer = self.peer()
         self.send(peer, 400)
         first = self.answers(peer)
@@ -146,9 +142,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(self.answers(small), [0])
 
     def test_more_after_much(self) -> None:
-        """Who had to wait for turns waits behind others with what comes next, until it has sent no
-        more than a turn's worth.
-        """
+        """Who waited for turns waits behind others, until it has sent a turn's worth at most."""
         first, second = self.peer(), self.peer()
         self.send(second, 40)
         while not self.reading(second):

@@ -72,9 +72,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(self.row()["reloads"], 0)
 
     def test_bad_file(self) -> None:
-        """A file that cannot be used changes nothing, is told once however long it stays so, and is
-        forgotten when it is mended.
-        """
+        """A file that cannot be used changes nothing, is told once, and forgotten when mended."""
         before, good = self.row()["secondsLeft"], self.cert.read_bytes()
         self.cert.write_bytes(b"garbage")
         self.clock.pump([LOOK_EVERY] * 3)
@@ -90,9 +88,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual((self.health(), self.row()["reloads"]), ("", 1))
 
     def test_pipe(self) -> None:
-        """A pipe in a file's place, which nobody writes to, is a fault like others: it is not
-        waited for.
-        """
+        """A pipe in a file's place that nobody writes to is a fault: it is not waited for."""
         self.cert.unlink()
         os.mkfifo(self.cert)
         self.clock.advance(LOOK_EVERY)
@@ -189,9 +185,7 @@ class NodeTlsTests(SynchronousTestCase):
         self.assertEqual(list(node.identities.jobs()), [])
 
     def test_replication(self) -> None:
-        """A certificate for replication alone opens the HA port for TLS, and dials in clear
-        text.
-        """
+        """A certificate for replication alone opens the HA port for TLS, and dials clear."""
         files = {"ha_key": Path("k"), "ha_cert": Path("c")}
         node = self.node(**files)
         self.assertIsNone(node.ha_port().refusal(True, "h"))

@@ -48,9 +48,7 @@ class CheckTests(LakeTestCase):
         self.assertTrue(self.checked(target, topic="GoldenA").right)
 
     def test_missing_and_double(self) -> None:
-        """A row that was deleted from the middle, one that is there twice, and one that no record
-        has are named by their offsets.
-        """
+        """A row deleted, one twice, and one that no record has are named by their offsets."""
         target = self.target("delta")
         publish(self.store, self.all[500])
         self.added(target)

@@ -105,9 +105,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.all[701:], offsets(self.store, startingOffsets={"store": middle}))
 
     def test_topics(self) -> None:
-        """A topic's rows are those that a store without an index gives, and most of a log that
-        hardly has it is not planned for.
-        """
+        """A topic's rows are those without an index; what has it hardly is not planned for."""
         names = {record["topic"] for record in self.records}
         before = {name: offsets(self.store, topic=name) for name in names}
         self.make()

@@ -217,9 +217,7 @@ class ReplayTests(CommandTestCase):
         self.assertIn("no route for topic New", said)
 
     def test_options(self) -> None:
-        """What an option chooses is not passed over for want of an argument of its own; an option
-        that chooses nothing is refused.
-        """
+        """An option's choice is not passed over for want of an argument; no choice is refused."""
         arguments = ["spark", "replay", str(self.store), "--name-server", self.broker.address]
         arguments += ["--to-topic", "New", "--dry-run", "--option"]
         told = self.answer(*arguments, "topic=GoldenA")

@@ -74,9 +74,7 @@ class StreamTests(SynchronousTestCase):
         return sorted(table.column("physical_offset").to_pylist())
 
     def test_table_taken_back(self) -> None:
-        """A table that was taken back is told of before anything is read: without new records no
-        batch would.
-        """
+        """A table taken back is told before anything is read: no new records, no batch."""
         for row in (500, 600):
             publish(self.store, self.all[row])
             self.run_stream("delta")
@@ -88,9 +86,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[:600], self.offsets("delta"))
 
     def test_table_dropped(self) -> None:
-        """A table that was dropped and is made again is told of before anything is read: by its
-        checkpoint it has records.
-        """
+        """A table dropped and made again is told before reading: its checkpoint has records."""
         checkpoint = self.place / "checkpoint"
         publish(self.store, self.all[500])
         self.run_stream("parquet", checkpoint=checkpoint)
@@ -126,9 +122,7 @@ class StreamTests(SynchronousTestCase):
                     require_held(table, checkpoint)
 
     def test_nothing_added_yet(self) -> None:
-        """A stream that began at the log's end goes on with its checkpoint, though its table has
-        nothing.
-        """
+        """A stream that began at the log's end goes on from its checkpoint, with an empty table."""
         publish(self.store, self.all[500])
         for row in (500, 500, 600):
             publish(self.store, self.all[row])
@@ -148,9 +142,7 @@ class StreamTests(SynchronousTestCase):
             self.assertEqual((self.all[500], self.all[100]), (error.offset, error.end))
 
     def test_list_of_stores(self) -> None:
-        """A broker joins a table's stream by a line in a file, and a batch that comes again adds
-        nothing of it twice.
-        """
+        """A broker joins a stream by a line in a file, and a repeated batch adds nothing."""
         other = golden.store("4.9.7")
         records = expected("4.9.7", "store")
         publish(other, records[-1]["physicalOffset"] + records[-1]["size"], broker_name="b")

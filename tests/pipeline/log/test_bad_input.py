@@ -157,9 +157,7 @@ class GoneTests(BadInputTestCase):
         self.assertEqual(kept, offsets(self.store, failOnDataLoss=False, **start))
 
     def test_deleted_while_planning(self) -> None:
-        """A file that goes between being listed and being looked into is as if it had never
-        been listed.
-        """
+        """A file gone between listing and looking is as if it had never been listed."""
         opened, first = walk_file.opened_log, [self.file_of(0)]
 
         def late(file: LogFile) -> Any:
@@ -174,9 +172,7 @@ class GoneTests(BadInputTestCase):
         self.assertEqual(kept, offsets(self.store, startingTimestamp=time))
 
     def test_no_store_on_this_host(self) -> None:
-        """A host without the store, or whose copy has not come so far, is no loss of data: it
-        is not skipped.
-        """
+        """A host without the store, or with a copy behind, is no loss of data: none is skipped."""
         options, ranges = self.ranges(failOnDataLoss=False)
         for file in sorted(self.folder.iterdir())[1:]:
             file.unlink()
@@ -205,9 +201,7 @@ class GoneTests(BadInputTestCase):
         self.assertRaises(CopyBehind, self.read, options, ranges[0])
 
     def test_copied_anew_meanwhile(self) -> None:
-        """A log that is put aside under a task gives no more rows, and no row is said to be
-        wrong.
-        """
+        """A log put aside under a task gives no more rows, and no row is called wrong."""
         publish(self.store, self.end)
         options, ranges = self.ranges()
         self.cut(0, Why.COPY)
@@ -240,9 +234,7 @@ class QueueGapTests(BadInputTestCase):
         self.assertEqual(bad, error.offset)
 
     def test_left_out(self) -> None:
-        """So is a damaged record that is passed over, and a queue offset that was damaged
-        itself.
-        """
+        """So is a damaged record passed over, and a queue offset that was damaged itself."""
         bad = self.records[700]
         place = bad["physicalOffset"] % SIZE
         change(
@@ -262,9 +254,7 @@ class ManyCutsTests(BadInputTestCase):
     """A log that was cut back very often."""
 
     def test_ranges(self) -> None:
-        """A range is no longer for it, and one more cut is noticed all the same, be it where others
-        were.
-        """
+        """A range is no longer for it, and one more cut is noticed, be it at the same place."""
         cuts = tuple(Cut(1000 * number, 5) for number in range(1000))
         publish(self.store, self.end, cuts=cuts)
         options, ranges = self.ranges()
@@ -374,9 +364,7 @@ class BodyTests(BadInputTestCase):
         self.assertEqual([True, True, False, False, False, True], known)
 
     def test_odd_properties(self) -> None:
-        """Properties without an end, without a name, or of nothing but marks are read as far
-        as there is something.
-        """
+        """Properties without an end, a name, or of marks alone are read as far as they go."""
         for raw, wanted in (
             (b"\1", {}),
             (b"\2\2\2", {}),
@@ -402,9 +390,7 @@ class ForgeryTests(BadInputTestCase):
         return evolve(PLAIN, body=inner)
 
     def test_never_a_row(self) -> None:
-        """However the log is divided, wherever a read begins, and over damage before it, what
-        is inside a body is no row.
-        """
+        """However the log is divided, and over damage before it, a body's inside is no row."""
         root = self.made(PLAIN, self.forged, PLAIN, self.forged, PLAIN)
         every = offsets(root)
         self.assertEqual(5, len(every))

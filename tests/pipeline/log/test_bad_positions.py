@@ -264,9 +264,7 @@ class PositionTests(BadInputTestCase):
             file.write_bytes(file.read_bytes()[:kept].ljust(SIZE, b"\0"))
 
     def test_another_log_that_is_shorter(self) -> None:
-        """A log that does not reach the position is told by its first record, and not waited
-        for.
-        """
+        """A log short of the position is told by its first record, and not waited for."""
         self.end_at(100)
         reader = reader_of(path=self.store)
         self.assertEqual(self.middle, reader.latestOffset(self.middle, ReadAllAvailable()))

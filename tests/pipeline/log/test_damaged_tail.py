@@ -130,9 +130,7 @@ class DamagedTailTests(BadInputTestCase):
         self.assertEqual(self.all[: self.row], offsets(self.store))
 
     def test_being_written(self) -> None:
-        """A record that was looked at while it was written is no damage: it is looked at again when
-        one behind it is found.
-        """
+        """A record seen while it was written is no damage: it is looked at again later."""
         whole = self.file_of(self.bad).read_bytes()
         self.flip(0)
         behind = log_end.damage_behind

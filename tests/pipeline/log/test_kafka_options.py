@@ -113,9 +113,7 @@ class SelectionTests(SynchronousTestCase):
 
 
 class ExportTests(SynchronousTestCase):
-    """Exports plan ranges without the options that choose rows, and tables know their rows by
-    them.
-    """
+    """Exports plan ranges without row options, and tables know their rows by them."""
 
     def test_ranges(self) -> None:
         """An option of rows is not given to ranges, which would refuse it."""
@@ -184,9 +182,7 @@ class TriggerTests(SynchronousTestCase):
         self.assertEqual(store.end, latest(first)["stores"]["store"]["offset"])
 
     def test_once(self) -> None:
-        """A stream that looks once, which Spark says by asking for all there is, neither waits nor
-        leaves something out.
-        """
+        """A stream that looks once, as Spark asks for all, neither waits nor leaves out."""
         store = golden.store("5.3.3")
         record = expected("5.3.3", "store")[-1]
         end = record["physicalOffset"] + record["size"]

@@ -176,9 +176,7 @@ class RegisteredTests(SynchronousTestCase):
         return ReadOptions.parse({"nameServer": self.server.address, **given})
 
     def test_stores(self) -> None:
-        """A path is a pattern for all brokers; C{stores} has others for some, and one cluster may
-        be meant.
-        """
+        """A path is a pattern for all brokers; C{stores} has others; one cluster may be meant."""
         both = (("a", Path("/data/one/a")), ("b", Path("/data/two/b")))
         self.assertEqual(both, self.options(path="/data/{cluster}/{broker}").stores)
         self.assertEqual(

@@ -79,9 +79,7 @@ class PublishedTests(PublishTestCase):
         self.assertEqual([0, 500], offsets(root, verifyCrc=False))
 
     def test_another_log(self) -> None:
-        """The point of a node that runs, or was killed, is not believed of a log that begins with
-        another record.
-        """
+        """A running or killed node's point is not believed of a log with another first record."""
         store = self.filled_store(500, 500)
         self.flush(store)
         self.pass_time()
@@ -118,18 +116,14 @@ class LogElsewhereTests(PublishTestCase):
         )
 
     def test_every_name(self) -> None:
-        """Whichever folder is named, of the store or of the log, readers stop at the published
-        point.
-        """
+        """Whichever folder is named, store or log, readers stop at the published point."""
         for path in (self.root, self.log_folder, self.log_folder.parent):
             self.assertEqual([0, 500, 1000, 1500], offsets(path), path)
         self.assertEqual(2500, OfflineLog(self.root, FILE_SIZE).end)
         self.assertEqual([0, 500, 1000, 1500, 2000], offsets(self.log_folder, pointFile="ignore"))
 
     def test_point_out_of_reach(self) -> None:
-        """Where the log alone can be seen it is refused, for nobody knows there how far it is
-        final.
-        """
+        """Where the log alone is seen it is refused: nobody knows how far it is final."""
         self.root.rename(self.root.with_name("away"))
         for path in (self.log_folder, self.log_folder.parent):
             error = self.assertRaises(NotAStore, offsets, path)

@@ -1,6 +1,4 @@
-"""Tests for L{rmqha.pipeline.log.reading.RangeProof}: a task believes its host's copy only if it
-may.
-"""
+"""Tests for L{rmqha.pipeline.log.reading.RangeProof}: which copy a task believes."""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ class JoinedTests(TierReadCase):
     """The files of a store and of its tier are one log."""
 
     def test_what_retention_deleted(self) -> None:
-        """Rows of deleted files come from the tier, those of the others from the store; nothing is
-        twice.
-        """
+        """Rows of deleted files come from the tier, others from the store; nothing twice."""
         self.assertEqual(self.all, self.offsets())
         for count in (1, 4, FULL):
             self.retention(count)
@@ -134,9 +132,7 @@ class JoinedTests(TierReadCase):
         self.assertEqual([at for at in self.all if at < 5 * SIZE], self.offsets())
 
     def test_uploaded_just_before_it_was_deleted(self) -> None:
-        """A reader that looked at the tier before sees what was uploaded since as soon as it needs
-        it.
-        """
+        """A reader that looked at the tier before sees later uploads when it needs them."""
         shutil.rmtree(self.place)
         self.forget()
         publish(self.store, 2 * SIZE)
@@ -268,9 +264,7 @@ class DamagedTests(TierReadCase):
         self.assertEqual(self.all, self.offsets())
 
     def test_two_logs_in_one_tier(self) -> None:
-        """A tier into which another one was copied is not read: it says of two logs that it has
-        them.
-        """
+        """A tier with another one copied into it is not read: it is of two logs."""
         other = golden.store(golden.VERSIONS[1], into=self.folder())
         publish(other, END, broker_name="other")
         place = self.folder() / "tier"

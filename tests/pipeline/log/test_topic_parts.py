@@ -74,9 +74,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertGreater(len(plan(open_stores(whole), whole)), 5)
 
     def test_rows(self) -> None:
-        """Any choice of topics gives the rows that a store without an index gives, whatever part of
-        the log is read.
-        """
+        """Any topics give the rows that a store without an index gives, for any part of the log."""
         topics = [("a", "b", "b", "c", "%RETRY%g")[number * number % 5] for number in range(9000)]
         store = self.store(topics)
         reads: list[dict[str, Any]] = [
@@ -97,9 +95,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertEqual([self.offsets(store, **options) for options in reads], found)
 
     def test_last_record(self) -> None:
-        """A task knows the last record of its range though it has not read it: a table's position
-        names it.
-        """
+        """A task knows its range's last record unread: a table's position names it."""
         store = self.store(["a", "b"] * 4000)
         options = ReadOptions.parse({"path": store.root, "topic": "a"})
         every = evolve(options, topic=None)

@@ -67,9 +67,7 @@ class ConnectionTests(SynchronousTestCase):
                 self.assertEqual(body, connection.ask(Command(code=ASK, body=body), SOON).body)
 
     def test_any_order(self) -> None:
-        """Answers belong to the requests with their numbers, not to their order; requests of the
-        peer's own are passed over.
-        """
+        """Answers belong to requests by number, not order; requests of the peer are passed over."""
         held: list[Command] = []
 
         def backwards(request: Command) -> bytes | None:
@@ -289,9 +287,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([], [pause for pause in self.paused if pause])
 
     def test_again_here(self) -> None:
-        """What has to go to one queue is sent there again, after longer and longer pauses, and
-        stays in order.
-        """
+        """What has to go to one queue is sent there again, ever more slowly, in order."""
         broker = self.stand_in(T=2)
         broker.codes = [0, 14, 2]
         self.producer(broker, batch_bytes=0).send(self.messages(4, queue_id=1))
@@ -310,9 +306,7 @@ class ProducerTests(SynchronousTestCase):
             self.assertEqual({0: 1}, producer.sent)
 
     def test_given_up(self) -> None:
-        """After all tries the error has the last answer's code and remark; what went to other
-        queues is stored all the same.
-        """
+        """After all tries the error has the last code and remark; other queues' are stored."""
         broker = self.stand_in(T=2)
         broker.codes = [1, 0, 14, 14]
         messages = [Outgoing("T", b"%d" % n, {"UNIQ_KEY": f"u{n}"}, queue_id=n) for n in (0, 1)]
@@ -323,9 +317,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([b"1"], broker.bodies("T", 1))
 
     def test_refused(self) -> None:
-        """What a broker will never take is not sent again; of a batch only what it is about is
-        not stored.
-        """
+        """What a broker never takes is not sent again; of a batch only that is not stored."""
         broker = self.stand_in(T=1)
         broker.codes = [ResponseCode.MESSAGE_ILLEGAL, 0, ResponseCode.MESSAGE_ILLEGAL]
         messages = [Outgoing("T", b"%d" % n, {"UNIQ_KEY": f"u{n}"}) for n in range(3)]
@@ -436,9 +428,7 @@ class MessageTests(SynchronousTestCase):
         st.integers(0, 2000),
     )
     def test_packing(self, shapes: list[tuple[int, int, bool]], most: int) -> None:
-        """Packed, messages are the same in the same order; no parcel of several is too large, or
-        has what cannot be in one.
-        """
+        """Packed, messages keep their order; no parcel is too large, or has what it may not."""
         messages = [
             Outgoing("T", bytes(size), {"DELAY": "1"} if late else {}, sys_flag=flag)
             for size, flag, late in shapes

@@ -134,9 +134,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertEqual((("a", Path("/all/a")), ("odd", Path("/elsewhere"))), found)
 
     def test_members(self) -> None:
-        """Of several copies that of a slave is read, if this host sees it, and the master's if
-        not.
-        """
+        """Of several copies the slave's is read, if this host sees it, else the master's."""
         of_two = broker(m0="10.0.0.1", m1="10.0.0.2", m2="fd00::7")
         self.assertEqual("10.0.0.2/store", self.place("{host}/store", of_two))
         (self.top / "10.0.0.1/store").mkdir(parents=True)

@@ -1,6 +1,4 @@
-"""Layouts by topic: however many topics a log has, there are few files of each and few open at
-once.
-"""
+"""By topic: however many topics a log has, each has few files, and few are open."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ class ManyTopicsTests(LakeTestCase):
     """Logs with more topics than files may be open."""
 
     def few_descriptors(self, count: int) -> None:
-        """Let no more files be opened: what the process has open already, other tests' leftovers
-        among it, does not count.
-        """
+        """Let no more files be opened; what is open already, leftovers too, does not count."""
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         held = len(os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (held + count, before[1]))

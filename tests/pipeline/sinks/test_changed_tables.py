@@ -138,9 +138,7 @@ class OtherLogTests(ChangedTestCase):
             table.close()
 
     def test_table_without_identity(self) -> None:
-        """A table of an earlier version does not say whose log it is, and goes on; from then on it
-        does.
-        """
+        """A table of an earlier version says no log, and goes on; from then on it does."""
         self.patch(TablePosition, "to_json", old_json)
         for target in self.every():
             self.add(target, 500)
@@ -356,9 +354,7 @@ class RowsGoneTests(ChangedTestCase):
                     path.unlink()
 
     def test_cleaned_history(self) -> None:
-        """A table that was taken back, and whose history is not there any more, is not where its
-        transactions say.
-        """
+        """A table taken back, whose history is gone, is not where its transactions say."""
         target = self.target("delta")
         self.add(target, 500)
         self.add(target, 600)
@@ -418,9 +414,7 @@ class KeptTests(ChangedTestCase):
             self.assertEqual(self.all[450], max(ends), format)
 
     def test_expired_snapshots(self) -> None:
-        """An Iceberg table whose older snapshots have expired knows how far it is, also where the
-        last one is another program's.
-        """
+        """An Iceberg table without older snapshots knows how far it is, after others' too."""
         target = self.target("iceberg")
         self.add(target, 500)
         table = self.iceberg(target)
@@ -434,9 +428,7 @@ class KeptTests(ChangedTestCase):
         self.assertEqual(self.all[:600], offsets(target))
 
     def test_any_steps(self) -> None:
-        """Batches, restarts, and whatever an operator does in between: in the end each record is
-        one row.
-        """
+        """Batches, restarts, and operators in between: in the end each record is one row."""
         for seed in range(tries(6)):
             for format in ("delta", "iceberg"):
                 self.walk(random.Random(seed), self.target(format), (format, seed))
@@ -564,9 +556,7 @@ class KeptTests(ChangedTestCase):
         self.assertEqual(every, offsets(target))
 
     def test_catalog_that_refuses(self) -> None:
-        """What a catalog or a format's library finds wrong is one line of ours, before and while
-        something is added.
-        """
+        """What a catalog or a format's library finds wrong is a line of ours, at any time."""
         target = self.target("iceberg")
         publish(self.store, self.all[100])
 

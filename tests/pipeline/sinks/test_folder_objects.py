@@ -98,9 +98,7 @@ class ObjectsCase(SynchronousTestCase):
         return [name for name in self.objects.kept if f"/{STAGED}/" in name]
 
     def check_seen(self) -> None:
-        """No row is there twice, and none that was not committed; those that are being taken off
-        may be there still.
-        """
+        """No row is there twice, none uncommitted; those being taken off may be there still."""
         seen = self.seen()
         self.assertEqual(len(set(seen)), len(seen))
         self.assertEqual([], [place for place in seen if place >= self.most])
@@ -184,9 +182,7 @@ class TwoJobsTests(ObjectsCase):
     """Two jobs add to one folder."""
 
     def test_one_is_first(self) -> None:
-        """Of two that wrote the files of a batch one commits, and the other is told; nothing of its
-        files is seen or stays.
-        """
+        """Of two with a batch's files one commits; the other is told, and leaves nothing."""
         self.add(20)
         publish(self.store, self.all[700])
         options = ReadOptions.parse({"path": self.store, **ALL})
@@ -199,9 +195,7 @@ class TwoJobsTests(ObjectsCase):
         self.assertEqual([], self.waiting())
 
     def test_one_pauses_anywhere(self) -> None:
-        """One stands still before any change that it makes, while the other does all of its
-        work.
-        """
+        """One stands still before any change of its own, while the other does all its work."""
         add = partial(append, self.target, self.store, **ALL)
         take_off = partial(rewind, OUT, self.all[10])
         for one, other in product((add, take_off), repeat=2):
@@ -238,9 +232,7 @@ class TwoJobsTests(ObjectsCase):
         return made > at
 
     def test_number_of_long_ago(self) -> None:
-        """A job that stood still while so many others committed that the place of its number is
-        free again, is told all the same.
-        """
+        """A job that slept until its number was free again is told all the same."""
         self.patch(commits, "_KEPT", 2)
         self.add(100)
         publish(self.store, self.all[150])
@@ -322,9 +314,7 @@ class BeginLogTests(SynchronousTestCase):
     """The write on which all of it rests, as deltalake does it."""
 
     def test_once(self) -> None:
-        """It is done where there is nothing, and never again; its text is where it is looked
-        for.
-        """
+        """It is done where there is nothing, never again; its text is where it is looked for."""
         place = Path(tempfile.mkdtemp(prefix="first-"))
         self.addCleanup(shutil.rmtree, place)
         url = str(place / f"{7:020d}")

@@ -198,9 +198,7 @@ class AppendTests(LakeTestCase):
             self.assertEqual(self.all[:700], offsets(target))
 
     def test_commits_of_other_versions(self) -> None:
-        """A commit of the version before is finished, though its files wait under other names; one
-        of a later version is refused.
-        """
+        """An earlier version's commit is finished, with its names; a later one's is refused."""
         target = self.target()
         patched = self.patch(folder.FolderTable, "_apply", lambda table: None)
         append(target, self.store)

@@ -200,9 +200,7 @@ class IcebergTests(AskedTestCase):
         return self.changed(change, **more)
 
     def test_spec(self) -> None:
-        """A file is of a day and a store, and of a topic where folders are by topic: what wants it
-        to be of less is refused.
-        """
+        """A file is of a day and a store, and maybe a topic: who wants less is refused."""
         by_topic = {"by": By.TOPIC}
         for column, transform, more in (
             ("topic", IdentityTransform(), {}),
@@ -266,9 +264,7 @@ class IcebergTests(AskedTestCase):
         self.assertEqual(self.all[:200], offsets(target))
 
     def test_elsewhere(self) -> None:
-        """A table that was moved or copied names the files of where it was: it is neither written
-        nor rewound from there.
-        """
+        """A table moved or copied names its old files: it is neither written nor rewound."""
         target = self.target("iceberg")
         self.add(target, 100)
         original = sorted(target.root.rglob("*"))

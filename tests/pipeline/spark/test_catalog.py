@@ -52,9 +52,7 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual({**OPTIONS, "topik": "x"}, options_of({**OPTIONS, "topik": "x"}))
 
     def test_memory(self) -> None:
-        """What a schema remembers is there when Spark gives nothing, and gives way to what
-        it does give.
-        """
+        """A schema's memory is there when Spark gives nothing, and yields to what it gives."""
         plain = StructType([StructField("a", LongType()), StructField("b", LongType())])
         schema = remembering(plain, OPTIONS)
         self.assertEqual(plain.names, schema.names)
@@ -64,9 +62,7 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual({}, recalled(plain, {}))
 
     def test_property_is_no_option(self) -> None:
-        """What was said where it does nothing is an error; other properties are nobody's
-        business.
-        """
+        """What was said where it does nothing is an error; others' properties are not."""
         for name in ("visibility", "Topic", "nameServer"):
             given = {"provider": "rmqha", "path": "/data", name: "x"}
             error = self.assertRaises(OptionInvalid, options_of, given)
@@ -87,9 +83,7 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual({**sink, "topic": "b"}, recalled_for_sending(schema, {"topic": "b"}))
 
     def test_name_server_of_reads(self) -> None:
-        """A name server is asked by reads of a table whose path is a pattern for brokers, and by
-        its writes in any case.
-        """
+        """A name server is asked by reads of a pattern for brokers, and by all writes."""
         plain = StructType([StructField("body", LongType())])
         asking = {"nameServer": "h:1", "tlsConfigFile": "/etc/tls"}
         for places in ({"path": "/data/{broker}"}, {"tier": "s3://bucket/{broker}"}):

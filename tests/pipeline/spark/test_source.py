@@ -221,9 +221,7 @@ class StreamTests(SynchronousTestCase):
         return offsets(session().read.parquet(str(self.place / "rows")))
 
     def test_once(self) -> None:
-        """A stream that looks once reads all there is, whatever the least and the most of a
-        batch.
-        """
+        """A stream that looks once reads all there is, whatever a batch's least and most."""
         publish(self.store, self.end)
         self.run_stream("once", maxRowsPerTrigger=64, minBytesPerTrigger="1g")
         self.assertEqual(self.all, self.found())

@@ -433,9 +433,7 @@ class SeveralTests(SeveralTestCase):
     """Several brokers in one stream: what befalls one holds up that one."""
 
     def test_absent(self) -> None:
-        """A broker that is away for a while loses nothing, and the others go on; unless that is to
-        be a failure.
-        """
+        """A broker away for a while loses nothing, others go on; unless that is to fail."""
         reader = self.reader()
         first = self.next(reader, reader.initialOffset())
         away = self.place / "away"
@@ -492,9 +490,7 @@ class SeveralTests(SeveralTestCase):
             self.grow(100, "a")
 
     def test_idle(self) -> None:
-        """A stream that has nothing to do notices what comes, what goes and what is cut all the
-        same.
-        """
+        """An idle stream notices what comes, what goes and what is cut all the same."""
         reader = self.reader("fail")
         first = self.next(reader, reader.initialOffset())
 
@@ -552,9 +548,7 @@ class SeveralTests(SeveralTestCase):
         self.assertEqual({}, self.rows(reader, first, second))
 
     def test_in_a_planned_batch(self) -> None:
-        """A batch that was planned with a broker waits for it, or is done without it if it is to be
-        skipped.
-        """
+        """A batch planned with a broker waits for it, or is done without if that is skipped."""
         reader = self.reader()
         start = reader.initialOffset()
         first = self.next(reader, start)
@@ -574,9 +568,7 @@ class SeveralTests(SeveralTestCase):
         )
 
     def test_lists_that_are_none(self) -> None:
-        """A list of stores that cannot be read is refused when a stream begins, and while it runs
-        the last one counts.
-        """
+        """A bad list of stores is refused when a stream begins; later the last one counts."""
         reader = self.reader()
         begun = reader.initialOffset()
         self.list.write_text("{")
@@ -616,9 +608,7 @@ class RegisteredTests(SeveralTestCase):
         )
 
     def test_join(self) -> None:
-        """A broker that registers while the stream runs is read from its beginning, also where the
-        others began elsewhere.
-        """
+        """A broker that registers meanwhile is read from its beginning, wherever others began."""
         begin = self.all["a"][50]
         reader = self.reader("fail", startingOffsets={"a": begin})
         begun = reader.initialOffset()
@@ -649,9 +639,7 @@ class RegisteredTests(SeveralTestCase):
         self.assertEqual({"b": self.all["b"][170:180]}, self.rows(again, third, fourth))
 
     def test_dismissed(self) -> None:
-        """One whose store is gone as well is forgotten with C{missingStores=skip}, and an error
-        otherwise.
-        """
+        """One whose store is gone too is forgotten with C{missingStores=skip}, else an error."""
         self.server.register("b", host="10.0.0.2")
         reader = self.reader("skip")
         first = self.next(reader, reader.initialOffset())

@@ -44,9 +44,7 @@ class TierStreamTests(TierCase):
         self.assertEqual(self.all, first + second)
 
     def test_tier_alone(self) -> None:
-        """A tier without a store is followed as files come; no reader's offset is written
-        anywhere.
-        """
+        """A tier without a store is followed as files come; no reader's offset is written."""
         publish(self.store, 3 * SIZE)
         self.upload()
         reader = reader_of(tier=self.url, readerName="lake")

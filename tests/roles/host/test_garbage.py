@@ -53,9 +53,7 @@ class SetAsideTests(SynchronousTestCase):
         self.assertTrue(gc.isenabled())
 
     def test_nothing_is_looked_at(self) -> None:
-        """What was there before is not looked at by a full collection, and nothing is collected
-        when a node begins to serve.
-        """
+        """What was there before is not looked at by a collection; serving begins without one."""
         before = cycle()
         SetAside(Clock())()
         self.assertIsNotNone(before())
@@ -86,9 +84,7 @@ class SetAsideTests(SynchronousTestCase):
         self.assertLess(len(gc.get_objects()), 1000)
 
     def test_not_while_writes_come(self) -> None:
-        """A member that leads from now on keeps no sender waiting for it; it lets go what was
-        before when it follows again.
-        """
+        """A member that leads keeps no sender waiting; it lets the old go when it follows."""
         clock = Clock()
         set_aside = SetAside(clock)
         set_aside()
@@ -106,9 +102,7 @@ class SetAsideTests(SynchronousTestCase):
 
 class NodeTests(SynchronousTestCase):
     def test_only_a_process_of_its_own(self) -> None:
-        """A node that twistd makes does, one that is given a reactor does not: that is in somebody
-        else's process.
-        """
+        """A node made by twistd does; with a given reactor, in another's process, it does not."""
         lines = (
             "import sys, tempfile",
             "from rmqha.roles import tap",

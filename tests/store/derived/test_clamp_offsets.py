@@ -91,9 +91,7 @@ class ConsumerTests(ClampTestCase):
         self.assertEqual(path.read_bytes(), data)
 
     def test_nothing(self) -> None:
-        """A store without tables has nothing to move, one with a garbled table is not guessed
-        at.
-        """
+        """A store without tables has nothing to move; a garbled table is not guessed at."""
         self.assertEqual(clamp_consumers(self.root, self.lookup), ())
         self.assertEqual(clamp_delays(self.root, self.lookup), ())
         (self.root / "config" / "consumerOffset.json").write_bytes(b"{\0\0\0")

@@ -107,9 +107,7 @@ class AppendTests(QueueTestCase):
         self.assertEqual(queue.units(0, 100), units(0, 10))
 
     def test_begins_anew(self) -> None:
-        """The queue of a topic that was deleted goes on wherever its broker does: at the first
-        offset again, or where it was.
-        """
+        """A deleted topic's queue goes on where its broker does: at the first offset or there."""
         for first in (0, 3, 12):
             folder = str(self.root / "consumequeue" / "TopicA" / "3")
             queue = ConsumeQueue(
@@ -277,9 +275,7 @@ class CutTests(QueueTestCase):
         self.assertIsNone(queue.deleted(2500))
 
     def test_min_offset_follows_the_log(self) -> None:
-        """Where the log begins is known at once, before any file has gone, and its files still
-        go.
-        """
+        """Where the log begins is known before any file has gone, and its files still go."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         queue.start.offset = 1250
@@ -454,9 +450,7 @@ class RecoverTests(QueueTestCase):
         return lambda first, raw: self.mend(queue, first, raw)
 
     def test_cut_to_nothing(self) -> None:
-        """One that a cut leaves without a message goes on where its first one was, be that in a
-        file of its own.
-        """
+        """One that a cut leaves empty goes on where its first message was, in any file."""
         for begin in (10, 15):
             queue = self.queue()
             queue.destroy()
@@ -504,9 +498,7 @@ class ForgetTests(QueueTestCase):
     """Topics that are deleted."""
 
     def test_forget(self) -> None:
-        """The queues of a topic go, those of others stay; what comes of its records comes no more,
-        and what is behind them does.
-        """
+        """A topic's queues go, others stay; its records give no more, those behind them do."""
         queues = ConsumeQueues(self.root, 200, self.descriptors)
         for topic, queue_id, count in (("Old", 0, 5), ("Old", 1, 12), ("New", 0, 5)):
             queue = queues.create(topic, queue_id)

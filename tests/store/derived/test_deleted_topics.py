@@ -51,9 +51,7 @@ class DeletedTests(LogTestCase):
         return {queue.topic: queue.max_offset for queue in self.here.queues if queue.max_offset}
 
     def test_stays(self) -> None:
-        """Neither a clean start nor one after a crash makes them again, and a check misses
-        nothing.
-        """
+        """Neither a clean start nor one after a crash makes them; a check misses nothing."""
         self.successResultOf(self.delete())
         self.assertEqual({"New": 5}, self.ends())
         copy = self.crash(self.here)
@@ -130,9 +128,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual([], derived_faults(self.here.settings, exact=False))
 
     def test_noted_alone(self) -> None:
-        """A process that died when it had noted that, and nothing more, leaves the rest to the
-        next.
-        """
+        """A process that died with that noted, and no more, leaves the rest to the next."""
         end = self.here.log.confirmed
         self.put("Old", 1)
         with patch.object(ConsumeQueue, "forget_before", side_effect=ZeroDivisionError):
@@ -142,9 +138,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual((5, 6), self.bounds())
 
     def test_goes_on_behind(self) -> None:
-        """The next message of one that is made again comes behind what was deleted, after any
-        number of starts.
-        """
+        """The next message of one made again is behind the deleted, after any starts."""
         self.successResultOf(self.delete())
         for _ in range(2):
             self.close_store(self.here)

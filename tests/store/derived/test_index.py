@@ -170,9 +170,7 @@ class PutTests(IndexTestCase):
         self.assert_same_files(self.root, whole)
 
     def test_blocks_before_entries(self) -> None:
-        """An entry is only stored where the disk has given blocks; without them none is, and
-        putting it again goes on.
-        """
+        """An entry is only stored where the disk gave blocks; put again, it goes on."""
         disk = Disk().install(self)
         self.patch(index_file, "ROOM", 0)
         shape = IndexShape(slots=2000, entries=2000)
@@ -474,9 +472,7 @@ class RecoverTests(StoreTestCase):
         self.assert_rebuilt(self.root)
 
     def test_more_slots_than_there_are(self) -> None:
-        """After a clean stop a header is believed, but not what cannot be: entries are added all
-        the same.
-        """
+        """After a clean stop a header is believed, unless impossible: entries are added."""
         half = len(self.rows) // 2
         file = self.filled(self.root, self.rows[:half]).files[-1]
         fields = HEADER.unpack(file.descriptors.read(file.path, HEADER.size, 0))

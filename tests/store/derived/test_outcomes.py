@@ -85,9 +85,7 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual((self.first(), self.first(2)), (3, 1))
 
     def test_long_due(self) -> None:
-        """What was due long ago waits all the same, if its master was down and had no time for
-        it.
-        """
+        """What was due long ago waits, if its master was down and had no time for it."""
         for n in range(WINDOW + 5):
             self.delayed(b"%d" % n)
         self.time += 3_600_000
@@ -136,9 +134,7 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual(self.first(), 0)
 
     def test_skipped(self) -> None:
-        """One that could not be delivered does not make those wait that were delivered behind
-        it.
-        """
+        """One undelivered does not make those wait that were delivered behind it."""
         copy = self.delayed(b"1")
         self.delayed(b"2", properties=encode({"DELAY": "1"}))
         other = self.delayed(b"3")

@@ -120,9 +120,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(descriptors(), self.before)
 
     def test_stopped_when_told(self) -> None:
-        """A stop as something is told: the rest is told before, whether it was heard already or
-        not.
-        """
+        """A stop while telling: the rest is told before, heard already or not."""
         asked = [self.thread([self.file(f"{number}")]) for number in range(3)]
         told: list[int] = []
         for number, done in enumerate(asked):
@@ -188,9 +186,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.successResultOf(done)
 
     def test_thread_ends(self) -> None:
-        """If the thread ends by itself nothing is durable that it was asked for, and everybody
-        hears.
-        """
+        """If the thread ends nothing asked of it is durable, and everybody hears."""
 
         def end(asked: int, told: int) -> None:
             os.read(asked, 4)
@@ -211,9 +207,7 @@ class FsyncThreadTests(SynchronousTestCase):
             self.thread.stop()
 
     def test_no_thread(self) -> None:
-        """Where no thread or no pipe can be had the call fails and leaves nothing open; a later
-        call has one.
-        """
+        """Without a thread or a pipe the call fails, all closed; a later call has one."""
 
         def start(thread: object) -> None:
             raise RuntimeError("can't start new thread")

@@ -147,9 +147,7 @@ class CreateTests(LogTestCase):
         folder.create_next(0)
 
     def test_killed(self) -> None:
-        """A kill at any moment leaves no file that a stock broker refuses for its size: it has that
-        before it has a name.
-        """
+        """No kill leaves a file of a size that stock brokers refuse: it comes before the name."""
         folder = LogFolder(self.folder(), SIZE)
         real, seen = os.ftruncate, []
 

@@ -58,9 +58,7 @@ class OneThreadTests(SynchronousTestCase):
         self.one.stop()
 
     def test_no_thread(self) -> None:
-        """Where no thread can be had the call fails and a stop does not wait; a later call has
-        one.
-        """
+        """Without a thread the call fails and a stop does not wait; a later call has one."""
 
         def start(thread: object) -> None:
             raise RuntimeError("can't start new thread")

@@ -86,9 +86,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
         self.assertEqual(os.geteuid(), 0)
 
     def test_promote(self) -> None:
-        """At no step of a promotion by root is there anything in the store that is not its
-        owner's.
-        """
+        """At no step of a promotion by root is anything in the store not its owner's."""
         self.tear()
         (self.root / "abort").write_text("1", encoding="ascii")
         give(self.root)
@@ -158,9 +156,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
             give(self.root)
 
     def test_mount_point(self) -> None:
-        """The root's own folder, which is what a volume is mounted on, does not make the store
-        root's.
-        """
+        """The root's own folder, on which a volume is mounted, does not make it root's."""
         os.chown(self.root, 0, 0)
         self.root.chmod(0o777)
         self.assertEqual(Owner.of(self.root, self.root / "commitlog"), Owner(NOBODY, NOBODY))

@@ -29,9 +29,7 @@ class CheckpointTests(LogTestCase):
             self.assertEqual(data[24:].strip(b"\0"), b"")
 
     def test_confirm(self) -> None:
-        """The confirm offset stands where RocketMQ 5 keeps it; the number before it is not
-        known.
-        """
+        """The confirm offset is where RocketMQ 5 has it; the number before is unknown."""
         path = self.folder() / "checkpoint"
         Checkpoint(1, 2, 3, confirm=0x5655A).save(path)
         self.assertEqual(Checkpoint.load(path).confirm, 0x5655A)

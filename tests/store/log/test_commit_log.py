@@ -354,9 +354,7 @@ class VerifyTests(LogTestCase):
     def test_compiled_says_the_same(
         self, sizes: list[int], cut: int, damage: int, bit: int
     ) -> None:
-        """A few records are judged alike with the compiled pass and without it, whole, cut or
-        damaged.
-        """
+        """Few records are judged alike with and without the compiled pass, cut, damaged or not."""
         data = bytearray(content(self.filled(*sizes, file_size=1 << 16)))
         if 0 <= damage < len(data):
             data[damage] ^= 1 << bit

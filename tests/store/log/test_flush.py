@@ -91,9 +91,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(told, ["the writer", "others"])
 
     def test_no_thread(self) -> None:
-        """While no thread can be had writes wait, and no descriptor is kept; with one they are
-        answered.
-        """
+        """Without a thread writes wait, and no descriptor is kept; with one all is answered."""
 
         def none(*args: object) -> Deferred[None]:
             return fail(ThreadNotStarted("fsync", "can't start new thread"))
@@ -196,9 +194,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.log_.flushed, 700)
 
     def test_nothing_left_meanwhile(self) -> None:
-        """Nobody waits for bytes that were dropped while they were flushed, in whatever way no file
-        at all is made durable.
-        """
+        """Nobody waits for bytes dropped in a flush, whichever way none is made durable."""
 
         def fsync(files: Files) -> Deferred[None]:
             return real(files) if files else succeed(None)

@@ -31,9 +31,7 @@ SIZES = {"file_size": FILE_SIZE}
 class EntryTests(SynchronousTestCase):
     @given(st.integers(0, 1 << 40), st.binary(max_size=200), st.integers(0, ENTRY_SIZE * 8 - 1))
     def test_checks_itself(self, offset: int, record: bytes, bit: int) -> None:
-        """An entry says where its record is and what its CRC is; with any bit changed it is none,
-        and neither are zeros.
-        """
+        """An entry has its record's place and CRC; with any bit changed, or zeros, it is none."""
         made = bytearray(render_entries(offset, [0], [crc32(record)]))
         low, _, sound = parse_entries(bytes(made) + bytes(ENTRY_SIZE) + b"torn")
         self.assertEqual((low[0], sound.tolist()), (offset & 0xFFFFFFFF, [True, False]))
@@ -84,9 +82,7 @@ class KeptTests(LogTestCase):
         return [finding.offset for finding in check.findings()]
 
     def test_every_record(self) -> None:
-        """Each record has one, in one file for each of the log's, whether it was read alone, in a
-        run or in a block.
-        """
+        """Each record has one, a file for each of the log's, read alone, in runs or blocks."""
         self.put(1)
         self.put(200)
         starts = self.starts()
@@ -96,9 +92,7 @@ class KeptTests(LogTestCase):
         self.assertEqual(kept, len(starts) * ENTRY_SIZE)
 
     def test_properties(self) -> None:
-        """A bit that turns over in the properties of a record, where no CRC of it looks, is
-        found.
-        """
+        """A bit turned in a record's properties, where no CRC looks, is found."""
         self.put(10)
         starts = self.starts()
         self.assertEqual(self.found(), [])
@@ -142,9 +136,7 @@ class KeptTests(LogTestCase):
         self.assertTrue(self.known(start))
 
     def test_another_log(self) -> None:
-        """Where the log's end is another than they speak of all go: another broker had the
-        store.
-        """
+        """Where the log's end differs all go: another broker had the store."""
         self.put(6)
         root = self.crash(self.store)
         for start in self.starts()[1:]:
@@ -153,9 +145,7 @@ class KeptTests(LogTestCase):
         self.assertEqual(self.found(), [])
 
     def test_disk_full(self) -> None:
-        """Without room for them dispatch goes on, and says so once; an entry is written whole or
-        not.
-        """
+        """Without room dispatch goes on, and says so once; an entry is whole or not."""
         self.put(1)
         checksums = self.store.dispatcher.checksums
         assert checksums is not None, "a store has them"
@@ -173,9 +163,7 @@ class KeptTests(LogTestCase):
         self.assertEqual([self.known(start) for start in self.starts()], [True, False, False, True])
 
     def test_written_anew(self) -> None:
-        """Of a record that has got other bytes nothing is kept any more; of its neighbours
-        still.
-        """
+        """Of a record with other bytes nothing is kept any more; of its neighbours, still."""
         self.put(3)
         starts = self.starts()
         drop(self.root, self.store.log.file_size, [(starts[1] + 100, starts[1] + 120)])

@@ -129,9 +129,7 @@ class TornTests(EndTestCase):
             self.assert_end(1000, Fault.NOTHING if page == 0 else Fault.CRC)
 
     def test_nul_ends_properties_of_stock_records(self) -> None:
-        """A stock master's record may end in NUL; what rmqha or a master upstream wrote
-        cannot, nor one that is not the last.
-        """
+        """A stock master's record may end in NUL; ours cannot, nor one that is not the last."""
         odd = encoded(200, properties=b"K\x01v\0")
         for record, end in ((odd, 500), (encoded(200), 500)):
             self.path = self.folder()
@@ -359,9 +357,7 @@ class ReaderTests(EndTestCase):
     """Files as a log."""
 
     def test_whole_files(self) -> None:
-        """It goes from the first file's first byte to the last one's last; of no files there is
-        nothing.
-        """
+        """From the first file's first byte to the last one's last; of none, nothing."""
         folder = self.write(*[3000] * 3, file_size=FILE_SIZE).folder
         folder.files.pop(0)
         for found, bounds in (
@@ -453,9 +449,7 @@ class DamageTests(EndTestCase):
             self.assertEqual(last_record_of(file), start)
 
     def test_no_map(self) -> None:
-        """Files are looked at without a map of them: one of a full tmpfs would end the process
-        where it has a hole.
-        """
+        """Files are looked at without a map: a hole on a full tmpfs would end the process."""
         self.write(1000, 500, 3000, file_size=FILE_SIZE).folder.close()
         folder = LogFolder.load(self.path, FILE_SIZE)
         self.addCleanup(folder.close)
@@ -511,9 +505,7 @@ class FirstFileTests(EndTestCase):
         self.assertEqual(first_file(log.folder, crashed=True, safe_time=STORED + 1), 1)
 
     def test_clock_was_set_back(self) -> None:
-        """A file that was not on the disk at the last checkpoint is not believed for its early
-        time.
-        """
+        """A file not on the disk at the last checkpoint is not believed for its time."""
         folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
         for durable, row in ((0, 4), (1, 0), (2 * FILE_SIZE, 2), (9 * FILE_SIZE, 4)):
             found = first_file(folder, crashed=True, safe_time=STORED + 9, durable=durable)

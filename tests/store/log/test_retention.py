@@ -337,9 +337,7 @@ class DiskTests(RetentionTestCase):
             self.close_store(store)
 
     def test_real_disk(self) -> None:
-        """The use of a real disk is a share; of no disk, unknown, and of a store that is not there
-        yet, nothing.
-        """
+        """A real disk's use is a share; of no disk, unknown, or no store yet, nothing."""
         self.assertTrue(0 < disk_use(self.folder()) <= 1)
         self.assertEqual(fullest(derived_settings(Path("/nowhere/at/all"))), 0.0)
         self.assertEqual(disk_use(Path("/nowhere/at/all")), -1.0)
@@ -385,9 +383,7 @@ class ReplicaTests(RetentionTestCase):
         self.assertEqual(store.retention.lost_bytes, 0)
 
     def test_only_so_far(self) -> None:
-        """When the disk is as full as C{diskSpaceCleanForciblyRatio} the replica loses, and
-        how much is counted and told.
-        """
+        """Past C{diskSpaceCleanForciblyRatio} the replica loses, counted and told."""
         store = self.made()
         self.held, self.use = 100, 0.86
         self.pass_time(10.5)
@@ -479,9 +475,7 @@ class StopTests(RetentionTestCase):
         self.assertEqual(self.starts(store)[0], 1)
 
     def test_cannot_be_deleted(self) -> None:
-        """A file that cannot be deleted is told, as are its checksums, and no other goes before
-        it.
-        """
+        """A file that cannot be deleted is told, like its checksums; no other goes first."""
         store = self.made()
         self.pass_time(2.0)  # the first flush of queues and index
 
@@ -642,9 +636,7 @@ class RetentionMachine(RuleBasedStateMachine):
 
     @rule(copied=st.booleans())
     def restart(self, copied: bool) -> None:
-        """The node ends and starts, or is killed and starts on a copy: there all is as old as the
-        copy.
-        """
+        """The node ends and starts, or is killed and starts on a copy, all as old as that."""
         if copied:
             self.root, self.arrived = self.case.crash(self.store), self.case.now
         self.case.close_store(self.store)

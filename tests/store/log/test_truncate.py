@@ -107,9 +107,7 @@ class QuarantineTests(CutTestCase):
         self.assertEqual(again.name, f"{1000:020d}-{log.end:020d}.2.log")
 
     def test_no_room(self) -> None:
-        """Without room for it nothing is cut, no half of it stays, and it is told how much is
-        wanted.
-        """
+        """Without room nothing is cut, no half stays, and it is told how much is wanted."""
         log, root = self.filled(3000), self.folder()
         (root / OWN_FOLDER / "quarantine").mkdir(parents=True)
 
@@ -228,9 +226,7 @@ class BelievedTests(CutTestCase):
             self.assert_not_believed(root, data, "truncate.json")
 
     def test_restored(self) -> None:
-        """An intent that was carried out, and came back with a backup, cuts nothing of what was
-        written since.
-        """
+        """An intent carried out, back with a backup, cuts nothing written since."""
         root, at, data = self.decided()
         kept = (root / "rmqha" / "truncate.json").read_bytes()
         store = self.opened(root, settings=SIZES)
@@ -350,9 +346,7 @@ class KilledTests(CutTestCase):
         return True
 
     def test_repair_of_a_slave(self) -> None:
-        """However far it came, the next start ends the cut or has not begun it; the tail
-        is kept, and never comes back.
-        """
+        """However far it came, the next start ends or begins the cut; the tail stays away."""
         root, self.starts, data = self.made()
         at = self.starts[10]
         number, done = 0, False
@@ -409,9 +403,7 @@ class KilledTests(CutTestCase):
         return copy
 
     def test_power_cut_in_a_cut(self) -> None:
-        """A log of which later files are gone and the tail is not zeroed yet, or the other
-        way round, is cut to the same bytes.
-        """
+        """A log without later files, or with its tail not zeroed, is cut to the same bytes."""
         root, self.starts, data = self.made()
         at = self.starts[10]
         for change in (self.without_later_files, self.without_tail):

@@ -1,6 +1,4 @@
-"""Tests for L{rmqha.store.published.publish} and L{rmqha.store.published.split_index}, and for the
-formats they write.
-"""
+"""Tests for L{rmqha.store.published.publish} and C{split_index}, and their formats."""
 
 from __future__ import annotations
 
@@ -112,9 +110,7 @@ class PointTests(PublishTestCase):
         self.assertEqual(self.point(store).confirm, 1000)
 
     def test_replicas(self) -> None:
-        """Where writes wait for replicas the point waits too, and a replica that leaves does
-        not take it back.
-        """
+        """Where writes wait for replicas the point waits; one that leaves takes nothing back."""
         acked = [-1]
         store = self.filled_store(500, 500, acknowledged=lambda: acked[0])
         self.pass_time()
@@ -304,9 +300,7 @@ class CutTests(PublishTestCase):
         self.assertNotEqual(point.generation, before.generation)
 
     def test_another_first_record(self) -> None:
-        """So is one that begins with another record, also where the node was killed: nothing of
-        what was published is said of it.
-        """
+        """So is one with another first record, after a kill too: its point is not said."""
         store = self.filled_store(*[500] * 6)
         self.flush(store)
         self.pass_time(20)

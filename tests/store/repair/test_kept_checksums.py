@@ -32,9 +32,7 @@ class KeptTests(RepairCase):
         self.assertEqual([*LogCheck(RawLog.open(self.store)).findings()], [])
 
     def test_properties(self) -> None:
-        """Damage that no CRC of the record covers is found and had, where the replica's is
-        right.
-        """
+        """Damage that no CRC covers is found and had, where the replica's is right."""
         self.harm((PROPERTY,))
         report = self.repaired()
         self.assertEqual((report.records, report.not_had, report.differs), (1, (), ()))

@@ -100,9 +100,7 @@ class HarmTests(RepairCase):
         self.assertEqual(len(self.quarantined()), 2, "the missing file has nothing to keep")
 
     def test_begins_in_properties(self) -> None:
-        """Damage that begins in the properties of a record, which no checksum covers: that record
-        is had as well.
-        """
+        """Damage from properties on, which no checksum covers: that record is had as well."""
         path = self.store / damage.name(3)
         base = int(path.name)
         log = OfflineLog(self.store)
@@ -119,9 +117,7 @@ class HarmTests(RepairCase):
         self.assert_whole()
 
     def test_ranges_close_together(self) -> None:
-        """Bad places that lie in each other's neighbourhood: the good records between are
-        compared.
-        """
+        """Bad places in each other's neighbourhood: good records between are compared."""
         path = self.store / damage.name(10)
         for place in (2042, BEFORE, 15_074):
             damage.flip(path, place)
@@ -130,9 +126,7 @@ class HarmTests(RepairCase):
         self.assert_whole()
 
     def test_over_several_files(self) -> None:
-        """Damage from the middle of one file to the middle of a later one, files missing
-        between.
-        """
+        """Damage from the middle of a file to that of a later one, files missing between."""
         damage.overwrite(self.store / damage.name(3), SIZE // 2, bytes(SIZE // 2))
         (self.store / damage.name(4)).unlink()
         (self.store / damage.name(5)).unlink()
@@ -185,9 +179,7 @@ class RefusedTests(RepairCase):
             (self.replica / damage.name(10)).write_bytes(harmed)
 
     def test_properties_differ(self) -> None:
-        """Of a record whose body alone is damaged the body is had; properties that differ stay
-        ours, and are named.
-        """
+        """Of a record whose body is damaged that is had; properties stay ours, and are named."""
         damage.flip(self.store / damage.name(10), BEFORE)
         damage.flip(self.replica / damage.name(10), 9856 + 362 - 4)
         report = self.repaired()
@@ -207,9 +199,7 @@ class RefusedTests(RepairCase):
         self.assertEqual((report.records, report.differs), (1, ()))
 
     def test_properties_of_our_neighbour_differ(self) -> None:
-        """A record before the range whose properties differ in the middle is no part of the
-        damage.
-        """
+        """A record before the range whose properties differ is no part of the damage."""
         base = 10 * SIZE
         log = OfflineLog(self.store)
         starts = [start for _, each in scan(log, base, END) for start in each.start.tolist()]

@@ -260,9 +260,7 @@ class FoundTests(ScrubTestCase):
         self.assertIn("whole record", fault.reason)
 
     def test_many(self) -> None:
-        """A disk that has lost everything: as many places as are kept are told, the rest
-        counted.
-        """
+        """A disk that lost everything: as many places as are kept are told, others counted."""
         self.patch(scrubbing, "SHOWN", 2)
         for number in range(4):
             flip(self.file(number), 300)
@@ -370,9 +368,7 @@ class PaceTests(ScrubTestCase):
         self.assertGreaterEqual(scrubber.read, 2 * read)
 
     def test_only_durable(self) -> None:
-        """What is not confirmed, or not on the disk, is not looked at; a record of which the disk
-        has a part is waited for.
-        """
+        """What is unconfirmed, or not on the disk, is not looked at; parts are waited for."""
         log = self.log_
         log.flushed = FILE_SIZE + 900
         flip(self.file(2), 300)
@@ -487,9 +483,7 @@ class MarkTests(ScrubTestCase):
         self.assertIsNotNone(third.status()["lastPassAge"])
 
     def test_another_log(self) -> None:
-        """With other bytes before the place it goes on at the file's start; damaged marks begin
-        anew.
-        """
+        """With other bytes before it, it goes on at the file's start; bad marks begin anew."""
         scrubber = self.scrubber()
         self.run_for(1.5)
         self.successResultOf(scrubber.stop())

@@ -47,9 +47,7 @@ class CheckedTestCase(LogTestCase):
         return {"dataVersion": {"counter": number}, "n": number * 1000}
 
     def foreign(self, number: int) -> None:
-        """Another broker writes a generation, as RocketMQ's do: what it finds becomes the
-        C{.bak}.
-        """
+        """Another broker's generation, as RocketMQ has them: what it finds is the C{.bak}."""
         self.backup.write_bytes(self.path.read_bytes())
         self.path.write_bytes(json_table.render(self.table(number)))
 
@@ -129,9 +127,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 1000, 1))
 
     def test_another_broker(self) -> None:
-        """A table that another broker wrote, once or more often, is taken; what our journal has
-        does not follow it.
-        """
+        """A table that another broker wrote is taken; our journal does not follow it."""
         self.write(1, 2)
         for number in (5, 6, 7):
             self.foreign(number)
@@ -154,9 +150,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 5000, None))
 
     def test_changed(self) -> None:
-        """A changed table without a generation before it is taken; what followed the one that was
-        written follows it.
-        """
+        """A changed table without a former one is taken; what followed the written one stays."""
         self.write(1)
         self.flip()
         self.assertEqual(self.found(), (Source.CHANGED, 1900, 1))
@@ -208,9 +202,7 @@ class VerdictTests(CheckedTestCase):
         self.assertFalse((self.root / "rmqha" / "aside").exists())
 
     def test_backup_not_to_be_read(self) -> None:
-        """Nor is a damaged one taken for right because its C{.bak} cannot be read; a sound one
-        needs no C{.bak}.
-        """
+        """Nor is a damaged one right for an unreadable C{.bak}; a sound one needs none."""
         self.write(1, 2)
         unreadable = make_unreadable(self, self.backup)
         self.assertEqual(self.found(), (Source.PRESENT, 2000, 2))
@@ -229,9 +221,7 @@ class VerdictTests(CheckedTestCase):
         self.assertIn("EIO", verdict.fault)
 
     def test_write_that_fails(self) -> None:
-        """After a write that failed where nobody can tell what is there, either generation is
-        known.
-        """
+        """After a failed write where nobody can tell what is there, either is known."""
         for last, present in (("replace", 2000), ("sync", 3000)):
             shutil.rmtree(self.root)
             self.root.mkdir()

@@ -62,9 +62,7 @@ class GrowthTests(SynchronousTestCase):
         self.assertRaises(FileUnreadable, Growth.read, self.root)
 
     def test_deleted(self) -> None:
-        """Deleting the one file is enough to begin anew, whatever a version before has left beside
-        it.
-        """
+        """Deleting the one file begins anew, whatever a version before has left."""
         for set_epoch in (3, 4):
             Growth().grown(7, set_epoch, BOTH).write(self.root)
         path = self.root / "rmqha" / "growth.json"

@@ -140,9 +140,7 @@ class RowTests(MergeTestCase):
             self.assertEqual(found["dataVersion"]["counter"], 6)
 
     def test_same(self) -> None:
-        """Tables that say the same are not written; one that is newer and has all is taken with its
-        version.
-        """
+        """Equal tables are not written; a newer one that has all is taken with its version."""
         self.write(self.ours, TOPICS, **self.rows("A", version=3))
         self.write(self.theirs, TOPICS, **self.rows("A", version=3))
         before = (self.ours / "config" / TOPICS).read_bytes()
@@ -184,9 +182,7 @@ class RowTests(MergeTestCase):
         )
 
     def test_orders(self) -> None:
-        """What is popped in order: of each queue the later pop, with what either knows of it; what
-        only a journal has counts.
-        """
+        """Popped in order: of each queue the later pop, with what either, or a journal, knows."""
 
         def row(at: int, bits: int) -> dict[str, Any]:
             return {"popTime": at, "i": 9, "l": at, "o": [4, 1], "cm": bits, "a": "x"}

@@ -79,9 +79,7 @@ class FormatTests(SynchronousTestCase):
         self.assertEqual(decode(8, data).changes, ())
 
     def test_torn(self) -> None:
-        """A file that ends anywhere, also in zeros, has its whole batches, and says how much is
-        left.
-        """
+        """A file cut anywhere, or in zeros, has its whole batches, and says what is left."""
         first = encode_head(1) + encode_batch(self.CHANGES[:1])
         data = first + encode_batch(self.CHANGES[1:])
         for end in range(len(data)):

@@ -1,6 +1,4 @@
-"""Tests for L{rmqha.wire.columnar.decoder} and what it is made of: the scalar codec is the
-truth.
-"""
+"""Tests for L{rmqha.wire.columnar.decoder} and its parts: the scalar codec is the truth."""
 
 from __future__ import annotations
 
@@ -232,9 +230,7 @@ class RowTests(SynchronousTestCase):
         st.sampled_from([0, 4096]),
     )
     def test_any_log_in_any_blocks(self, sent: list[Message], block: int, base: int) -> None:
-        """Whatever a broker may have stored is read as the scalar codec reads it, wherever a
-        block ends.
-        """
+        """All that a broker may have stored reads as the scalar codec has it, at any block end."""
         data = log_of(sent, base)
         wanted = [expected(record, "a") for record in records_of(data, base)]
         for chosen, few in WAYS:
@@ -492,9 +488,7 @@ class CompressedTests(SynchronousTestCase):
         self.assertEqual(stored_bodies, [record.body for record in records_of(data)])
 
     def test_bombs(self) -> None:
-        """A body that becomes too long is damage, and so are those that end early or are
-        something else; what follows can be read.
-        """
+        """A body that grows too long, ends early or is another is damage; the rest reads."""
         enough = len(self.text)
         for bad, most in (
             *((message, enough - 1) for message in self.every_kind()),

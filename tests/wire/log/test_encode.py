@@ -255,9 +255,7 @@ class BatchTests(SynchronousTestCase):
     def test_every_entry_is_a_record(
         self, entries: list[tuple[bytes, bytes, int]], message: Message
     ) -> None:
-        """Each entry becomes a record with its own body, flag and properties, and all else
-        shared.
-        """
+        """Each entry becomes a record with its own body, flag, properties, all else shared."""
         batch = evolve(message, body=b"".join(entry(*parts) for parts in entries))
         records = encode_batch(batch, max_message_size=MAX_MESSAGE)
         self.assertEqual(len(records), len(entries))
@@ -270,9 +268,7 @@ class BatchTests(SynchronousTestCase):
             self.assertEqual(record.prepared_transaction_offset, 0)
 
     def test_own_properties_win(self) -> None:
-        """What an entry says itself is not said again for all (a 5.x batch has a key of its
-        own).
-        """
+        """What an entry says itself is not said for all (a 5.x batch has its own key)."""
         shared = b"UNIQ_KEY\x01all\x02CLUSTER\x01C\x02"
         batch = evolve(
             PLAIN,

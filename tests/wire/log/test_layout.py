@@ -45,9 +45,7 @@ class GoldenTests(SynchronousTestCase):
     """The table against records that RocketMQ wrote."""
 
     def test_every_field(self) -> None:
-        """At the table's place of each field stands what RocketMQ's decoder says of it, whatever
-        the hosts.
-        """
+        """At the table's place of each field stands what RocketMQ's decoder says of it."""
         kinds: Counter[int] = Counter()
         for version, name in golden.ARCHIVES:
             folder = golden.store(version, name) / "commitlog"

@@ -139,9 +139,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual(fields, expected_fields(record))
 
     def test_tags_codes_of_the_queues(self) -> None:
-        """Tags codes equal those in the consume queues stock brokers wrote, delayed
-        messages included.
-        """
+        """Tags codes equal those in stock brokers' consume queues, delayed ones included."""
         compared = delayed = 0
         for version, name in golden.ARCHIVES:
             files = self.log(version, name)

@@ -66,9 +66,7 @@ class TopicRunsTests(SynchronousTestCase):
 
     @given(RECORDS.filter(bool), st.data())
     def test_damage(self, records: list[tuple[str, int]], data: st.DataObject) -> None:
-        """Entries are believed up to the first that is damaged or cut off; runs that are damaged
-        are not.
-        """
+        """Entries are believed up to the first damaged or cut; damaged runs are not."""
         raw = entries(records, 5, 7)
         good = parsed(raw)
         place = data.draw(st.integers(0, len(raw) - 1))

@@ -50,9 +50,7 @@ MEMBERS = st.lists(
 
 
 def header(inner: list[tuple[str, str]], outer: list[tuple[str, str]], topic: str) -> bytes:
-    """A pull's header with members added to its fields and to itself; of one written twice the last
-    counts.
-    """
+    """A pull's header with more members in fields and itself; the last of two counts."""
 
     def members(added: list[tuple[str, str]]) -> str:
         return "".join(f',"{name}":{value}' for name, value in added)
@@ -180,9 +178,7 @@ class AlikePullsTests(SynchronousTestCase):
         self.assertFalse(self.same(long))
 
     def test_through_the_codec(self) -> None:
-        """The second pull has its custom header; one with a field that is wrong is refused as
-        ever.
-        """
+        """The second pull has its custom header; one with a wrong field is refused."""
         self.patch(json_header, "_pulls", self.pulls)
         json_header.decode(JAVA.encode())
         again = json_header.decode(JAVA.encode())

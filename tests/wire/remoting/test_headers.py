@@ -127,9 +127,7 @@ class JsonHeaders(SynchronousTestCase):
             self.assertIn(reason, str(error))
 
     def test_too_costly(self) -> None:
-        """A long header is read only if it is standard JSON, and none that has thousands of
-        fields.
-        """
+        """A long header is read if it is standard JSON, and none with thousands of fields."""
         fields = ",".join(f"'k{number}':'v'" for number in range(1000))
         loose = f"{{'code':1,'extFields':{{{fields}}}}}"
         self.assertGreater(len(loose), LOOSE_LIMIT)

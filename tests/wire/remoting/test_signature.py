@@ -52,9 +52,7 @@ class SignatureTests(SynchronousTestCase):
         self.assertNotIn("12345678", repr(Credentials("RocketMQ", "12345678", "12345678")))
 
     def test_order(self) -> None:
-        """Names are in the order that Java has for them, by UTF-16: one beyond 16 bits comes before
-        the last of those within.
-        """
+        """Names are in Java's order, by UTF-16: beyond 16 bits before the last within."""
         told = {"b": "2", "\U0001f600": "3", "\uff5e": "4", "a": "1"}
         in_order = {"1": "1", "2": "2", "3": "3", "4": "4"}
         self.assertEqual(signature(told, b"", "12345678"), signature(in_order, b"", "12345678"))
@@ -69,9 +67,7 @@ class SignatureTests(SynchronousTestCase):
 
     @given(st.dictionaries(st.text(), st.text()), st.binary(), st.text(min_size=1))
     def test_any(self, ext: dict[str, str], body: bytes, secret: str) -> None:
-        """Whatever stands in a request it can be signed, in any order of its fields, and a view is
-        signed as bytes are.
-        """
+        """Whatever is in a request it can be signed, fields in any order, a view as bytes."""
         backwards = dict(reversed(ext.items()))
         self.assertEqual(
             signature(ext, body, secret), signature(backwards, memoryview(body), secret)

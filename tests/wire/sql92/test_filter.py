@@ -61,9 +61,7 @@ class StockTests(SynchronousTestCase):
         self.assertEqual({}, differing)
 
     def test_refused(self) -> None:
-        """What 5.3 refuses is refused; what it reads in part only is too, where it stops
-        reading.
-        """
+        """What 5.3 refuses is refused; what it reads in part too, where it stops."""
         cut = []
         for text, answers in self.newest.items():
             try:
