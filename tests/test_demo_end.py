@@ -17,10 +17,7 @@ class UntilTests(SynchronousTestCase):
     """What gets on is waited for longer than what does not."""
 
     def waited(self, moves_for: float, true_at: float = 1e9) -> float:
-        """How long a condition is waited for, with 10 s of patience, in seconds.
-
-        @param moves_for: How long there is progress.
-        """
+        """For how many seconds a condition with 10 s of patience is waited for, as it moves so."""
         clock = Clock()
         self.patch(nodes, "time", SimpleNamespace(monotonic=clock.seconds, sleep=clock.advance))
         try:
@@ -60,10 +57,7 @@ class ToldTests(SynchronousTestCase):
         return self.told_of(run)
 
     def told_of(self, run: Callable[[], bool], ledger: tuple[str, ...] = (), code: int = 1) -> str:
-        """What is said at the end of a demo that runs so.
-
-        @param ledger: What its clients were told.
-        """
+        """What is said at the end of a demo that runs so, and whose clients were told that."""
         self.did: list[object] = []
         self.patch(demo_end, "end_all", lambda: self.did.append("ended"))
         self.patch(demo_end, "keep_evidence", lambda *given: self.did.append(given))

@@ -30,10 +30,7 @@ class OneHomeTests(SynchronousTestCase):
         return names
 
     def spelled(self, home: ModuleType, wanted: Callable[[ast.AST, str], bool]) -> list[str]:
-        """Where else such a name is spelled.
-
-        @param wanted: Says for the node around a constant, and its text, whether it counts.
-        """
+        """Where else such a name is spelled, that counts for the node around it and its text."""
         found = []
         for path in sorted(PACKAGE.rglob("*.py")):
             if path == Path(str(home.__file__)):

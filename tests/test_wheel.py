@@ -25,10 +25,9 @@ SOURCES = ("rmqha", "pyspark_rmqha", "twisted", "conf")
 
 @cache
 def wheel(*, plain: bool = False) -> tuple[Message, frozenset[str], str]:
-    """Build it, in a copy and with a compiler that can do nothing, once.
-
-    @param plain: Whether nothing is to be compiled.
-    @return: Its metadata, the names of its files, and its own.
+    """Build it, in a copy and with a compiler that can do nothing, once: its metadata, the names of
+    its
+    files, and its own.
     """
     folder = Path(mkdtemp(prefix="wheel-"))
     try:

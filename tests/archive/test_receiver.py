@@ -117,10 +117,7 @@ class ReceiverCase(Pair):
         return sorted(path.name for path in (self.root / "commitlog").iterdir())
 
     def named(self, *partial: int, first: int = 0, count: int = 5) -> list[str]:
-        """Names of log files.
-
-        @param partial: Numbers of those that are not finished.
-        """
+        """Names of log files, of which those of some numbers are not finished."""
         numbers = range(first, first + count)
         return [f"{n * FILE_SIZE:020d}" + ".partial" * (n in partial) for n in numbers]
 
@@ -424,10 +421,7 @@ class EndTests(ReceiverCase):
     """Where the master's log does not continue the archive."""
 
     def archived(self) -> CommitLog:
-        """Receive all there is, and stop.
-
-        @return: The master's log.
-        """
+        """Receive all there is, stop, and return the master's log."""
         self.received()
         self.unserve()
         return self.theirs
@@ -508,11 +502,7 @@ class EndTests(ReceiverCase):
         self.assertArchived()
 
     def damage(self, position: int, row: int = 2) -> int:
-        """A byte of one of the master's files changes.
-
-        @param position: Counted from the begin of the file's second record.
-        @return: Where that record begins.
-        """
+        """A byte changes from the begin of a file's second record on; where that record begins."""
         file = self.theirs.folder.files[row]
         size = int.from_bytes(file.view[:4], "big")
         file.view[size + position] ^= 0xFF

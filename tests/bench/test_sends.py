@@ -50,10 +50,7 @@ class Answer:
 
 
 class Producers:
-    """Stands for the JVM: each send takes a second of the clock.
-
-    @ivar asked: What was to be sent; C{made} the topics.
-    """
+    """Stands for the JVM: each send takes a second of the clock."""
 
     names = "127.0.0.1:1"
     names_port = 1
@@ -150,10 +147,7 @@ class TargetTests(TargetTestCase):
 
 class MakeTests(TargetTestCase):
     def names(self, *answers: tuple[int, list[str]]) -> list[int]:
-        """Have a name server give these answers, one after the other.
-
-        @return: How often it was asked, when all is done.
-        """
+        """Have name servers give these answers in turn, and return how often they were asked."""
         left, asked = list(answers), []
 
         class NameServer:

@@ -66,10 +66,8 @@ class PlayedMaster:
     @ivar topics: Its topics; it has those of its name and cluster besides.
     @ivar answers: Instead of its tables, by code: a body, an answer's code, or an exception;
         C{None} is no answer.
-    @ivar asked: The codes it was asked for.
     @ivar told: The offsets it was given (15).
     @ivar refuses: The code offsets are answered with.
-    @ivar here: Whether it can be reached.
     """
 
     clock: IReactorTime

@@ -44,7 +44,6 @@ PEER = IPv4Address("TCP", "10.1.2.3", 40_000)
 class FakeWriter:
     """Stores in a real store; what became of the waiting is the test's to say.
 
-    @ivar waited: Of each write, whether it was to be waited for.
     @ivar outcome: What the waiting ends with: a status, or a Deferred; an error refuses the write.
     """
 
@@ -144,10 +143,7 @@ def properties(**pairs: str) -> str:
 
 
 def sending(topic: str, **more: Any) -> dict[str, str]:
-    """The fields of a send, short names.
-
-    @param more: Other values than a plain message has; C{properties} may be a C{dict}.
-    """
+    """The fields of a send, short names, with other values; C{properties} may be a C{dict}."""
     given = more.pop("properties", {"UNIQ_KEY": "U1", "WAIT": "true", "TAGS": "A"})
     fields: dict[str, Any] = {
         "producer_group": "pg",
@@ -189,10 +185,7 @@ def batch(*items: tuple[bytes, str]) -> bytes:
 
 
 class BrokerTestCase(LogTestCase):
-    """Tests that ask a broker.
-
-    @ivar broker_settings: A test case's own.
-    """
+    """Tests that ask a broker."""
 
     broker_settings: BrokerSettings = BrokerSettings(
         name="broker-a", cluster="C", ip1="10.0.0.9", ip2="10.0.0.9"
@@ -213,8 +206,6 @@ class BrokerTestCase(LogTestCase):
     ) -> Broker:
         """A broker that serves.
 
-        @param sizes: Of the store.
-        @param accounts: Who may do what.
         @param more: Other parts that answer requests.
         @param settings: Fields of C{BrokerSettings}; or whole sections.
         """

@@ -57,9 +57,8 @@ class BringBackTests(BrokerTestCase):
 
     def slow(self) -> list[str]:
         """Let each look at the end of a queue take its part of a turn, and the next turn wait until
-        it is wanted.
-
-        @return: The topic of each that was looked at.
+        it is
+        wanted; and return the topic of each.
         """
         looked: list[str] = []
         self.next: list[Deferred[None]] = []

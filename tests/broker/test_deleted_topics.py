@@ -172,10 +172,7 @@ class SlaveTests(MetadataTestCase):
         self.copied(5)
 
     def copied(self, count: int) -> int:
-        """Messages come from the master.
-
-        @return: Where the log ends.
-        """
+        """Messages come from the master; where the log ends then."""
         from tests.support.logs import message
 
         store = self.serving.store

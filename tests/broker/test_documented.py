@@ -48,11 +48,7 @@ HERE = {
 
 @frozen
 class Row:
-    """What the table says of a code.
-
-    @ivar body: What the body of an answer is: a class, or words; empty for nothing.
-    @ivar needs: What who sends it must be allowed; empty where nothing is answered.
-    """
+    """What the table says of a code; where nothing is answered it needs no right."""
 
     code: int
     name: str

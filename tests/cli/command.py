@@ -26,19 +26,13 @@ class CommandTestCase(SynchronousTestCase):
         return result
 
     def succeed(self, *args: str | Path) -> str:
-        """Run a command that must end well.
-
-        @return: What it printed.
-        """
+        """Run a command that must end well, and return what it printed."""
         result = self.run_command(*args)
         self.assertEqual(result.exit_code, 0, result.output)
         return result.stdout
 
     def fails(self, code: int, *args: str | Path) -> str:
-        """Run a command that must end with a code and one line on stderr.
-
-        @return: That line.
-        """
+        """Run a command that must end with a code and a line on stderr, and return the line."""
         result = self.run_command(*args)
         self.assertEqual(result.exit_code, code, result.output)
         lines = result.stderr.splitlines()

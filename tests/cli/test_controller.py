@@ -51,10 +51,7 @@ class ShownTestCase(GroupTestCase):
     """What is printed."""
 
     def printed(self, show: Any) -> tuple[int, str, str]:
-        """Call it as a command does.
-
-        @return: Exit code, stdout and stderr.
-        """
+        """Call it as a command does, and return exit code, stdout and stderr."""
 
         @click.command()
         def command() -> None:

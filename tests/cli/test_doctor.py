@@ -91,10 +91,7 @@ class DoctorTestCase(CommandTestCase):
         return found
 
     def cut(self, root: Path, at: int, *, keep: bool = True) -> Path:
-        """Cut a log, and keep what is cut as a slave does.
-
-        @return: Where it is kept.
-        """
+        """Cut a log, keep what is cut as a slave does, and return where it is kept."""
         folder = LogFolder.load(root / "commitlog", SIZE)
         kept = root
         if keep:

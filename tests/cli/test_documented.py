@@ -86,10 +86,9 @@ def inner(arguments: list[str]) -> Iterator[list[str]]:
 
 
 def understood(arguments: list[str], whole: bool) -> str:
-    """What is wrong with arguments of C{rmqha}, or C{""}.  Places are not looked at, nor values,
-    nor what a command takes whose extra is not installed.
-
-    @param whole: Whether all that is needed has to be there.
+    """What is wrong with arguments of C{rmqha}, or C{""}: that all needed are there if C{whole},
+    but no
+    places, values, or what a command takes whose extra is not installed.
     """
     command: click.Command = main
     # As it is run: a command keeps the names of its help from the first context that asks.

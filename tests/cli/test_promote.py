@@ -110,10 +110,7 @@ class PromoteTests(CommandTestCase):
         self.assertEqual(kept, b"\0\0\1\0half of a record")
 
     def damage(self) -> int:
-        """Flip a bit in the body of a record that a start after a clean stop does not look at.
-
-        @return: Where the record begins.
-        """
+        """Flip a bit in a body that no start looks at after a clean stop; where its record is."""
         raw = RawLog.open(self.store)
         (event, *_) = follow(raw, raw.min_offset)
         assert not isinstance(event, BadPlace)

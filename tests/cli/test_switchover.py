@@ -25,10 +25,7 @@ class SwitchoverCommandTests(CommandTestCase):
         self.assertIn("exclude each other", told)
 
     def tried(self, *arguments: str) -> tuple[int, str]:
-        """Run it in a process of its own, as it has a reactor.
-
-        @return: Its exit code, and what it said on stderr.
-        """
+        """Run it in a process of its own, with a reactor: exit code, and stderr."""
         folder = Path(self.mktemp())
         folder.mkdir(parents=True)
         program = Path(sys.executable).parent / "rmqha"

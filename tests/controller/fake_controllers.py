@@ -19,14 +19,10 @@ Handler = Callable[[Command], Command]
 class FakeControllers:
     """A group of controllers, and the client that asks them.
 
-    @ivar addresses: Of all.
     @ivar leader: Which one leads; empty for none.
-    @ivar gone: Those that cannot be reached.
-    @ivar silent: Those that do not answer, though they are there.
+    @ivar gone: Those that cannot be reached; C{silent} ones are there, and do not answer.
     @ivar frozen: Those that stand still: what they are asked waits.
     @ivar stale: Who followers say that leads; that is C{leader} unless it is set.
-    @ivar handlers: What the leader answers, by request code.
-    @ivar asked: What came: address and command.
     """
 
     addresses: tuple[str, ...]

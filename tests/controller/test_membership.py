@@ -43,10 +43,7 @@ HERE, ELSEWHERE = "10.0.0.1:10911", "10.0.0.9:10911"
 
 @define(eq=False)
 class ControllersAndMember(FakeControllers):
-    """A member lives elsewhere.
-
-    @ivar generation: Which log that one says that it has; C{None} if it does not answer.
-    """
+    """A member lives elsewhere, with a log of a generation, or does not answer."""
 
     generation: str | None = None
 

@@ -56,12 +56,9 @@ def seconds(quick: float, longest: float) -> float:
 
 
 class FaultTestCase(SynchronousTestCase):
-    """Tests that start nodes, and leave none behind.
-
-    Every random choice comes from one seed, which is printed; C{RMQHA_SEED} repeats it.
-
-    @ivar random: Seeded for this test.
-    @ivar folder: Stores, configurations and logs of this test's nodes.
+    """Tests that start nodes in a folder, and leave none behind.  Every random choice comes from
+    one
+    seed, which is printed; C{RMQHA_SEED} repeats it.
     """
 
     def setUp(self) -> None:
@@ -90,11 +87,9 @@ class FaultTestCase(SynchronousTestCase):
         until(lambda: time.monotonic() > moment, "a while", length + 10)
 
     def at_best(self, measure: Callable[[], float], bound: float, what: object) -> float:
-        """Time something until it is quick enough, three times at most: a machine that does
+        """Time something, in seconds, until it is quick enough, three times at most: a machine that
+        does
         other things may be late, what is slow is slow each time.
-
-        @param bound: In seconds, as what is measured.
-        @return: The last time.
         """
         times: list[float] = []
         while not times or (times[-1] >= bound and len(times) < TRIES):
@@ -105,10 +100,7 @@ class FaultTestCase(SynchronousTestCase):
     def ended(
         self, *arguments: object, code: int | None = 0, timeout: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
-        """Run C{rmqha} to its end.
-
-        @param code: What its exit code has to be; C{None} for any.
-        """
+        """Run C{rmqha} to its end, with an exit code, C{None} for any."""
         program = Path(sys.executable).parent / "rmqha"
         done = subprocess.run(
             [sys.executable, program, *map(str, arguments)],
@@ -236,10 +228,7 @@ class FaultTestCase(SynchronousTestCase):
     def settle(
         self, master: Driver, *slaves: Node, acked: list[Write] | None = None, timeout: float = 30.0
     ) -> None:
-        """Let slaves catch up, stop all, and check what must hold after every fault.
-
-        @param acked: The writes that were promised; all that were, by default.
-        """
+        """Let slaves catch up, stop all, and check what must hold after every fault."""
         end = master.status()["maxOffset"]
         for slave in slaves:
             slave.until_synced(end, timeout)
@@ -280,10 +269,7 @@ class NetworkTestCase(FaultTestCase):
         return master, proxy, slave
 
     def in_sync(self, master: Driver, slave: Node) -> int:
-        """Let a slave finish its first copy.
-
-        @return: How much it has said until then.
-        """
+        """Let a slave finish its first copy, and return how much it has said until then."""
         self.write(master, 20)
         slave.until_synced(master.status()["maxOffset"])
         return len(slave.log())

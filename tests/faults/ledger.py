@@ -46,8 +46,6 @@ class Entry:
     @ivar kind: C{plain}, C{delayed}, C{half}, or C{retry}, which a consumer sent back; C{deleted}
         and C{doomed} are plain and delayed ones of a topic that is deleted.
     @ivar offset: Where its record begins; of a retry, a record behind it that was replicated.
-    @ivar topic: Where its record is, with queue and place in that.
-    @ivar number: Of a half message.
     @ivar left: Whether its producer says nothing until it is asked.
     """
 
@@ -74,10 +72,9 @@ class Entry:
 
 @define(eq=False)
 class Ledger:
-    """What was acknowledged, and what has to hold for it.
-
-    @ivar words: What was decided of each half message, before it was sent.
-    @ivar asked: Those that a producer was asked about.
+    """What was acknowledged, and what has to hold for it; what was decided of halves before they
+    were
+    sent, and which ones a producer was asked about.
     """
 
     entries: list[Entry] = field(factory=list)
@@ -95,9 +92,9 @@ class Ledger:
         path.write_text(json.dumps(told, indent=0), encoding="utf-8")
 
     def keep(self, folder: Path, processes: Iterable[Process], **told: object) -> None:
-        """Keep it, and a test's folder, for whoever looks why the test has failed.
-
-        What was sent back is in C{ledger.json} alone: nobody was told where its record is.
+        """Keep it, and a test's folder, for whoever looks why the test has failed.  What was sent
+        back is in
+        C{ledger.json} alone: nobody was told where its record is.
         """
         self.save(folder / "ledger.json", **told)
         keep_evidence(
@@ -170,7 +167,6 @@ class TablesLedger:
     """What was done to topics and a group, and what has to hold for it.
 
     @ivar gone: The topics that were deleted, and where the log ended then.
-    @ivar again: Those that were made again after that.
     @ivar floor: The least that the group's offset may be.
     """
 
@@ -238,11 +234,7 @@ class TablesLedger:
 
 
 class Sender(threading.Thread):
-    """One client that sends messages of all kinds until its broker goes.
-
-    @ivar enough: Ends it.
-    @ivar again: Whether it comes back when its broker does.
-    """
+    """A client that sends messages of all kinds until its broker goes, or comes C{again}."""
 
     def __init__(self, port: int, ledger: Ledger, seed: float, *, again: bool = False) -> None:
         super().__init__(daemon=True)
@@ -265,10 +257,7 @@ class Sender(threading.Thread):
             self._sent_back.clear()
 
     def plain(self, broker: Remote, topic: str = ORDERS) -> Entry | None:
-        """A message.
-
-        @return: C{None} if it was not acknowledged.
-        """
+        """A message: C{None} if it was not acknowledged."""
         body, queue = self._body(), self.random.randrange(QUEUES)
         entry = self._sent(broker, send(topic, body, queue), "plain", body, topic, queue)
         if entry is not None:
@@ -327,10 +316,7 @@ class Sender(threading.Thread):
 
 
 class Producer(threading.Thread):
-    """A producer that decides, as it had decided, whatever half message it is asked about.
-
-    @ivar enough: Ends it.
-    """
+    """A producer that decides, as it had decided, whatever half message it is asked about."""
 
     def __init__(self, port: int, ledger: Ledger) -> None:
         super().__init__(daemon=True)

@@ -18,10 +18,7 @@ LINES = 4.0
 
 class CascadeTestCase(FaultTestCase):
     def row(self, **keys: object) -> tuple[Driver, Proxy, Node, Node]:
-        """A master, a slave, and a slave of that, in sync, with some log.
-
-        @return: The master, the network between it and the first slave, and both.
-        """
+        """A master, a slave, and a slave of that: the master, the network before them, and both."""
         master = self.master().start()
         network = self.proxy(master.address)
         calm = {"haReconnectBackoffMax": 1000}

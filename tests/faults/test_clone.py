@@ -52,10 +52,7 @@ class CloneTests(FaultTestCase):
     def copied(
         self, master: str, root: Path, *more: str | Path, command: str = "clone", code: int = 0
     ) -> str:
-        """Run the command.
-
-        @return: What it printed, and complained of.
-        """
+        """Run the command, and return what it printed, and complained of."""
         done = self.ended(command, master, root, *more, code=code)
         self.tell(done.stdout + done.stderr)
         return done.stdout + done.stderr

@@ -83,10 +83,7 @@ class ColdCase(FaultTestCase):
         self.tell(f"{len(data)} bytes at {offset} of the {node.name}")
 
     def pulled(self, node: Node) -> tuple[dict[int, bytes], dict[int, str]]:
-        """Pull the whole queue as a client does that passes over what it cannot have.
-
-        @return: The bodies by their numbers, and why the others were not given.
-        """
+        """Pull the whole queue, passing over what cannot be had: bodies, and why not, by number."""
         got: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         offset = 0
@@ -263,10 +260,9 @@ class VersionTests(ColdCase):
     """Two logs that differ: whose disk was it?"""
 
     def differing(self, place: int) -> tuple[Node, Node, int, str]:
-        """A stopped master's disk turns a bit of a record over.
-
-        @param place: Of the record's bytes; below 0 from its end.
-        @return: And where the record begins, and the slave's reason.
+        """A stopped master's disk turns a bit of a record over, at a place from its start or end;
+        and where
+        the record begins, and the slave's reason.
         """
         master, slave = self.start(scrubBytesPerSecond=0)
         starts = self.starts(master)

@@ -27,10 +27,7 @@ class DelayTests(FaultTestCase):
     """Brokers under C{twistd} with messages of all levels."""
 
     def fill(self, master: Node) -> set[bytes]:
-        """Send messages of all levels.
-
-        @return: Their bodies.
-        """
+        """Send messages of all levels, and return their bodies."""
         levels = [1 + n % len(DELAYS) for n in range(MESSAGES)]
         self.random.shuffle(levels)
         sent = [f"{n:05d}".encode() for n in range(MESSAGES)]

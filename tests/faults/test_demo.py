@@ -41,10 +41,7 @@ class DemoTests(SynchronousTestCase):
         return process
 
     def until_said(self, process: subprocess.Popen[str], who: str) -> list[int]:
-        """Read until the line of one node.
-
-        @return: The process ids of all nodes so far.
-        """
+        """Read until the line of one node, and return the process ids of all nodes so far."""
         assert process.stdout is not None
         found = []
         for line in process.stdout:

@@ -101,9 +101,9 @@ class FullStartTests(SmallDiskTestCase):
     """A node that is killed on a disk without a free block."""
 
     def full(self, kind: str, role: str, **keys: Any) -> tuple[Driver, Node, Node, Path]:
-        """Fill the disk of one node while it is written to, until it takes no more, and kill it.
-
-        @return: Master, slave, the one of them that has the disk, and what others took of it.
+        """Fill the disk of one node while it is written to, until it takes no more, and kill it:
+        master,
+        slave, the one of them that has the disk, and what others took of it.
         """
         disk = self.disk(16 * MIB, kind)
         small: dict[str, Any] = {"root": disk / "store", "cleanFileForciblyEnable": False, **keys}

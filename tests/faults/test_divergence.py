@@ -25,9 +25,9 @@ class DivergenceTestCase(FaultTestCase):
         lost_tail.lower(master.root, flushed, lambda: 0)
 
     def part(self, bytes_lost: int, **keys: object) -> tuple[Driver, Node, list[Write]]:
-        """A pair whose master came back without the last C{bytes_lost} bytes of its log.
-
-        @return: The master, running; the slave, stopped; and the writes that are in both.
+        """A pair whose master came back without some bytes of its log: the master, running; the
+        slave,
+        stopped; and the writes that are in both.
         """
         master, slave = self.pair(**keys)
         self.write(master, 2500, size=1000)

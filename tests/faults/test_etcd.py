@@ -69,12 +69,7 @@ TOPIC, QUEUES = "Orders", 4
 
 @define(eq=False)
 class Load:
-    """Clients that send to each member whenever it is there, and keep what they are told.
-
-    @ivar producers: How many send to each.
-    @ivar ledger: All that was acknowledged.
-    @ivar times: When, by whom.
-    """
+    """Clients that send to each member whenever it is there: the acks, when, and by whom."""
 
     nodes: list[Node]
     producers: int = 1
@@ -123,10 +118,7 @@ class Load:
         return True
 
     def first_after(self, moment: float, *names: str) -> float:
-        """Wait for the first acknowledgement after a moment, by one of some members.
-
-        @return: When it came.
-        """
+        """Wait for the first acknowledgement after a moment by some members: when it came."""
 
         def found() -> float | None:
             # Clients note them at once, and so not quite in their order.
@@ -181,10 +173,7 @@ class EtcdCase(FaultTestCase):
         return node
 
     def set_of(self, count: int = 3, producers: int = 1, **keys: Any) -> Node:
-        """Start a set, wait until all are in sync, and send to it.
-
-        @return: Its master.
-        """
+        """Start a set, wait until all are in sync, send to it, and return its master."""
         for number in range(count):
             self.member(f"m{number}", **keys).start()
         master = self.until_led()
@@ -204,10 +193,7 @@ class EtcdCase(FaultTestCase):
         return ""
 
     def until_led(self, *but: Node) -> Node:
-        """Wait until a member leads.
-
-        @param but: Not one of these.
-        """
+        """Wait until a member leads that is not one of some."""
         found: Node = until(
             lambda: next(
                 (
@@ -223,10 +209,7 @@ class EtcdCase(FaultTestCase):
         return found
 
     def until_in_sync(self, count: int) -> Node:
-        """Wait until so many are in the SyncStateSet.
-
-        @return: The master.
-        """
+        """Wait until so many are in the SyncStateSet, and return the master."""
 
         def found() -> Node | None:
             for node in self.nodes:
@@ -337,10 +320,7 @@ class MasterTests(EtcdCase):
         self.replaced(Node.term, TTL, TTL)
 
     def replaced(self, end: Callable[[Node], object], ttl: int, most: float) -> None:
-        """End the master under load, once every day.
-
-        @param most: Seconds to the first write that another one acknowledges.
-        """
+        """End the master under load, once, and another one acknowledges in time."""
         assert self.load is not None
         silences = []
         for _ in rounds(1):

@@ -36,10 +36,7 @@ class LinkCase(EtcdCase):
         return super().member(name, **{"etcdAddresses": addresses, **keys})
 
     def part(self, node: Node, *, told: bool = False) -> None:
-        """Cut a member off from etcd.
-
-        @param told: Whether its connections end and are refused, or nothing arrives any more.
-        """
+        """Cut a member off from etcd, whose connections end, or where nothing arrives any more."""
         for way in self.ways[node.name]:
             if told:
                 way.refuse(True)

@@ -28,12 +28,7 @@ LONG = 240
 
 @define(eq=False)
 class Strangers:
-    """Connections that say the same again and again, and come back when they are closed.
-
-    @ivar said: What each says; nothing is to be silent.
-    @ivar again: Seconds until it is said again.
-    @ivar came: How often one of them connected.
-    """
+    """Connections that say the same again and again, and come back when they are closed."""
 
     address: tuple[str, int]
     count: int
@@ -300,10 +295,7 @@ class SlotTests(FaultTestCase):
         return any(row["connected"] for row in master.status()["retentionSlots"])
 
     def drop(self, master: Driver, address: str) -> int:
-        """Ask to keep nothing any more, as C{rmqha slots --drop} does.
-
-        @return: The answer's code.
-        """
+        """Ask to keep nothing any more, as C{rmqha slots --drop} does: the answer's code."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{master.admin_port}/slots/{address}", method="DELETE"
         )

@@ -64,10 +64,7 @@ class FailoverTestCase(FaultTestCase):
         return found
 
     def rmqha(self, *arguments: object, code: int = 0) -> str:
-        """Run a command.
-
-        @return: What it printed, and complained of.
-        """
+        """Run a command, and return what it printed, and complained of."""
         done = subprocess.run(
             [sys.executable, RMQHA, *map(str, arguments)],
             check=False,

@@ -25,10 +25,7 @@ class KillTests(FaultTestCase):
         until(lambda: time.monotonic() >= moment, "a moment", pause=0.001)
 
     def restart(self, node: Node) -> float:
-        """Start a node.
-
-        @return: Seconds until it is open.
-        """
+        """Start a node, and return seconds until it is open."""
         begun = time.monotonic()
         node.start()
         return time.monotonic() - begun

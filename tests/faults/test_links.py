@@ -155,10 +155,7 @@ class SlowLinkTests(NetworkTestCase):
         self.settle(master, slave)
 
     def bulk(self, master: Driver, slave: Node, size: int) -> float:
-        """Write much at once, waiting for nobody.
-
-        @return: Seconds until the slave has it.
-        """
+        """Write much at once, waiting for nobody, and return seconds until the slave has it."""
         begun = time.monotonic()
         master.put(size // 20_000 + 1, size=20_000, concurrency=100, wait=False).wait()
         slave.until_synced(master.status()["maxOffset"])
@@ -183,10 +180,9 @@ class LateReplicaTests(NetworkTestCase):
     """F29: two of three replicas are late."""
 
     def late(self, needed: int) -> tuple[set[str], float]:
-        """Three slaves, of which two get everything much later than a master has patience.
-
-        @return: How writes ended from then on, and after how many seconds both were
-            dropped.
+        """Three slaves, of which two get everything much later than a master has patience: how
+        writes ended
+        from then on, and after how many seconds both were dropped.
         """
         keys = {**SOON_SILENT, "haReplicaIdentity": "connection", "slaveTimeout": 500}
         master = self.master(inSyncReplicas=1 + needed, **keys).start()

@@ -52,10 +52,7 @@ class LostTailTestCase(FaultTestCase):
         until(known, "the master knows its slave", tell=master.tail)
 
     def published(self, master: Driver) -> int:
-        """Wait until all is on the master's disk, and the disk says so.
-
-        @return: Where the log ends.
-        """
+        """Wait until all is on the master's disk, and the disk says so: where the log ends."""
         end: int = master.status()["maxOffset"]
         master.until(lambda status: status["published"]["durable"] == end, "published")
         return end

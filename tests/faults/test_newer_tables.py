@@ -62,10 +62,7 @@ def half(number: int) -> Command:
 
 
 def commit(queue_offset: int, offset: int, word: int = 8) -> Command:
-    """Its producer decides.
-
-    @param word: 8 commits, 12 rolls back.
-    """
+    """Its producer decides: 8 commits, 12 rolls back."""
     header = EndTransactionRequest(
         producer_group=GROUP,
         tran_state_table_offset=queue_offset,
@@ -100,10 +97,7 @@ class NewerTablesTests(FaultTestCase):
         return node
 
     def rmqha(self, *arguments: str | Path) -> str:
-        """Run the command.
-
-        @return: What it printed.
-        """
+        """Run the command, and return what it printed."""
         done = self.ended(*arguments)
         self.tell(done.stdout)
         return done.stdout
@@ -120,9 +114,8 @@ class NewerTablesTests(FaultTestCase):
 
     def filled(self) -> tuple[Node, Node, int]:
         """A pair whose slave was killed before anything came due or was decided, and whose master
-        was killed when all of it was done and written down.
-
-        @return: Both, and where the slave's log ends.
+        was killed
+        after all was done and written down; and where the slave's log ends.
         """
         master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
         slave = self.node(

@@ -39,10 +39,7 @@ KEPT, KILLS = 2, 4
 
 @define(eq=False)
 class Commits:
-    """What one busy consumer did: it takes messages one after the other, and commits each.
-
-    @ivar done: When each commit was acknowledged, by queue id: times and offsets.
-    """
+    """What one busy consumer did: messages taken in turn, times and offsets of commits by queue."""
 
     done: dict[int, list[tuple[float, int]]] = field(factory=dict)
 
@@ -63,10 +60,9 @@ class Commits:
                     positions[queue] = offset
 
     def repeated(self, node: Node) -> tuple[int, float]:
-        """What a consumer that starts now is given again.
-
-        @return: How many messages, and how long before the last commit the first of them was
-            committed, in seconds.
+        """What a consumer that starts now is given again: how many messages, and how many seconds
+        before the
+        last commit the first of them was committed.
         """
         count, age = 0, 0.0
         last = max(moment for each in self.done.values() for moment, _ in each)
@@ -175,10 +171,7 @@ class CrashTests(OffsetTestCase):
         self.at_best(self._promotion, PROMISED_BY_SLAVE, "committed before the kill")
 
     def _promotion(self) -> float:
-        """Kill a pair and promote its slave.
-
-        @return: How long before the last commit the first one was that is lost, in seconds.
-        """
+        """Promote the slave of a killed pair: seconds from the first lost to the last commit."""
         master, slave = self.filled(4000)
         self.until_followed(slave)
         commits = Commits()

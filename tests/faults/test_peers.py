@@ -45,10 +45,7 @@ class PeerTestCase(FaultTestCase):
         return peer
 
     def until_closed(self, peer: socket.socket) -> bytes:
-        """Read until the other side ends the connection.
-
-        @return: What it said.
-        """
+        """Read until the other side ends the connection, and return what it said."""
         peer.settimeout(10)
         said = b""
         try:
@@ -198,10 +195,7 @@ class HostileSlaveTests(PeerTestCase):
 
 
 class FakeMaster:
-    """A master that sends what it is told to, to each connection.
-
-    @ivar asked: The first report of each connection.
-    """
+    """A master that sends what it is told to, to each connection, and hears the first report."""
 
     def __init__(self, answer: Callable[[int], Iterator[bytes]]) -> None:
         self.answer = answer
@@ -267,10 +261,7 @@ class HostileMasterTests(FaultTestCase):
     def answering(
         self, slave: Node, log: bytes, after: Callable[[int], bytes]
     ) -> Iterator[FakeMaster]:
-        """Run the slave against a master that proves itself and then sends something bad.
-
-        @param after: What comes behind the slave's end, where that is.
-        """
+        """Run the slave against a master that proves itself and then sends something bad."""
 
         def answer(offset: int) -> Iterator[bytes]:
             if not 0 < offset <= len(log):

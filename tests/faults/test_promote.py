@@ -29,10 +29,7 @@ class PromotionTestCase(FaultTestCase):
     """What an operator does."""
 
     def rmqha(self, *arguments: str | Path, code: int = 0) -> str:
-        """Run the command.
-
-        @return: What it printed.
-        """
+        """Run the command, and return what it printed."""
         return self.ended(*arguments, code=code).stdout
 
     def promote(self, slave: Node, *arguments: str | Path) -> dict[str, Any]:
@@ -94,10 +91,7 @@ class UnplannedTests(PromotionTestCase):
     """The master is killed and its store comes back later, as a slave's."""
 
     def couple(self, die: str = "", **keys: Any) -> tuple[Driver, Node]:
-        """A pair whose slave asks its master where that ends: its first copy is whole then.
-
-        @param die: Where the slave dies.
-        """
+        """A pair whose slave, which may die, asks its master where that ends: its copy is whole."""
         master = self.master(**keys)
         keys["haMasterClientAddress"] = f"127.0.0.1:{master.port}"
         if die:
@@ -110,10 +104,7 @@ class UnplannedTests(PromotionTestCase):
         return master, slave
 
     def killed(self, unreplicated: int) -> tuple[Driver, Node, list[Write]]:
-        """A pair whose master is killed after writes that only it has.
-
-        @return: Both, ended, and those writes.
-        """
+        """A pair whose master is killed after writes of its own: both, ended, and those writes."""
         master, slave = self.couple(slaveTimeout=300)
         self.write(master, 200, size=SIZE)
         slave.until_synced(master.status()["maxOffset"])
@@ -130,10 +121,7 @@ class UnplannedTests(PromotionTestCase):
         return master, slave, lost
 
     def switch(self, unreplicated: int, written: int) -> None:
-        """Promote, write, let the old master rejoin, and compare everything.
-
-        @param written: Messages that the new master takes before the old one is back.
-        """
+        """Promote, write some, let the old master rejoin, and compare everything."""
         old, slave, lost = self.killed(unreplicated)
         acked = list(old.history.acked)
         end = self.promote(slave)["end"]
@@ -373,11 +361,9 @@ class DelayedTests(PromotionTestCase):
 
 
 class Producer:
-    """Sends one message after the other to one queue, from a thread of its own.
-
-    @ivar acked: How many were acknowledged with everything the master promises.
-    @ivar refused: How many were answered otherwise.
-    @ivar said: Codes of all answers.
+    """Sends one message after the other to one queue, from a thread of its own; C{acked} counts
+    those
+    with everything that the master promises.
     """
 
     def __init__(self, port: int, first: int = 0) -> None:

@@ -50,10 +50,7 @@ class RepairTestCase(FaultTestCase):
     """A pair whose logs have many files; one of them is damaged at rest."""
 
     def stopped_pair(self) -> tuple[Driver, Node, dict[str, bytes]]:
-        """A master and a slave with the same log, the master stopped.
-
-        @return: And the files of that log.
-        """
+        """A pair with the same log, the master stopped; and the files of that log."""
         master, slave = self.pair(**SMALL_FILES)
         self.write(master, 360, size=BODY)
         slave.until_synced(master.status()["maxOffset"])
@@ -90,10 +87,7 @@ class RepairTestCase(FaultTestCase):
         return [sys.executable, *program, "repair", str(store), "--from", source]
 
     def run_it(self, command: list[str], code: int = 0, *, tell: Callable[[], str] = str) -> str:
-        """Run it to its end.
-
-        @param tell: What to say besides if it ends otherwise.
-        """
+        """Run it to its end."""
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         said = done.stdout + done.stderr
         self.assertEqual(code, done.returncode, f"{said}{tell()}")

@@ -63,10 +63,7 @@ class RoundTests(PromotionTestCase):
         burst.wait()
 
     def stop_at(self, slave: Node) -> int:
-        """Stop a slave.
-
-        @return: Where its log ends.
-        """
+        """Stop a slave, and return where its log ends."""
         slave.term()
         log = compare_stores.open_log(self.settings(slave))
         log.folder.close()

@@ -108,10 +108,7 @@ class RunbookTests(FaultTestCase, RunbookTestCase):
         return machine
 
     def both(self) -> tuple[Machine, Machine]:
-        """Both nodes, as their machines start them.
-
-        @return: The master's, and the slave's.
-        """
+        """Both nodes, as their machines start them: the master's, and the slave's."""
         self.master.term()
         master = self.machine(self.master)
         master.run("systemctl start rmqha@broker", {})

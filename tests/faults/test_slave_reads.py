@@ -162,10 +162,7 @@ class SlaveReadTests(ReadingCase):
         self.quiet(self.primary, self.copy)
 
     def watched(self) -> object:
-        """Look at the group's position on both sides until told to stop.
-
-        @return: Call it to stop: it gives each node's lowest position.
-        """
+        """Look at both sides' group position; call what is returned for each one's lowest."""
         lowest = {self.primary: 1 << 60, self.copy: 1 << 60}
         over = threading.Event()
 
@@ -204,10 +201,9 @@ class ProgressTests(ReadingCase):
             return client.ask(progress(TOPIC, "nobody")).code != ResponseCode.SERVICE_NOT_AVAILABLE
 
     def killed(self, node: Node, begin: int) -> int:
-        """Commit one number after the other for all groups, in their order, and kill the broker
-        meanwhile.
-
-        @return: A number that was not yet committed.
+        """Commit one number after the other for all groups, in their order, kill the broker
+        meanwhile, and
+        return a number that was not yet committed.
         """
         groups = [f"group-{number:03d}" for number in range(GROUPS)]
         life = self.random.uniform(WRITTEN + 0.5, WRITTEN + 3)

@@ -46,11 +46,7 @@ class StartTests(SynchronousTestCase):
         return [sys.executable, str(TWISTD), *how, *pid, "rmqha", *node.write_conf()]
 
     def refused(self, node: Node, *, daemon: bool, code: int = FAILED) -> str:
-        """Start a node that must not start.
-
-        @param code: How it has to end.
-        @return: Everything it said.
-        """
+        """Start a node that must not start, but end with a code, and return what it said."""
         ended = subprocess.run(
             self.command(node, daemon=daemon),
             capture_output=True,

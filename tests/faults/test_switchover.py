@@ -76,10 +76,7 @@ ON = (
 
 
 class RoamingProducer:
-    """Sends one message after the other to whichever node takes it.
-
-    @ivar acked: What was acknowledged.
-    """
+    """Sends one message after the other to whichever node takes it."""
 
     def __init__(self, *ports: int) -> None:
         self.ports = ports
@@ -180,10 +177,7 @@ class SwitchoverTests(FaultTestCase):
         until(paired, "a pair", tell=lambda: json.dumps(self.status(self.slave)))
 
     def begun(self, *arguments: str, late: str = "") -> subprocess.Popen[str]:
-        """Start the command.
-
-        @param late: When the slave is stopped by a promotion that the command does not see.
-        """
+        """Start the command; its slave may be stopped by a promotion that it does not see."""
         old, new = self.nodes[self.master], self.nodes[self.slave]
         acts = {
             "--stop": f"stop {self.master}",
@@ -213,10 +207,7 @@ class SwitchoverTests(FaultTestCase):
         )
 
     def run_to(self, process: subprocess.Popen[str], line: str = "") -> str:
-        """Let the command come to a line, and kill it there; or to its end.
-
-        @return: What it said.
-        """
+        """Let the command come to its end or a line, where it is killed: what it said."""
         assert process.stdout is not None
         said = ""
         for text in process.stdout:

@@ -73,10 +73,7 @@ class TourTests(FaultTestCase):
         }
 
     def foreground(self, number: int, command: str) -> Path:
-        """Start a node in a terminal.
-
-        @return: What is seen there.
-        """
+        """Start a node in a terminal, and return what is seen there."""
         seen = self.folder / f"terminal-{number}-{time.monotonic_ns()}"
         with open(seen, "wb") as output:
             self.terminals[number] = subprocess.Popen(
@@ -94,10 +91,7 @@ class TourTests(FaultTestCase):
         self.terminals[number].wait(60)
 
     def do(self, commands: str) -> str:
-        """In terminal 3.
-
-        @return: What is seen.
-        """
+        """In terminal 3: what is seen."""
         done = subprocess.run(
             ["bash", "-c", self.here(commands)],
             stdout=subprocess.PIPE,
@@ -116,10 +110,7 @@ class TourTests(FaultTestCase):
         until(lambda: wanted in self.do(f"rmqha status 127.0.0.1:{ports}\n"), wanted, 60)
 
     def tour(self, second: int) -> None:
-        """Each step of the page, and what it says that one sees.
-
-        @param second: Of the local day.
-        """
+        """Each step of the page, and what it says that one sees, at a second of the local day."""
         zone = (time.time() - second) % 86_400
         self.zone = f"TOUR+{zone // 3600:02.0f}:{zone // 60 % 60:02.0f}"
         page = PAGE.read_text(encoding="utf-8").partition("## Read it with Spark")[0]

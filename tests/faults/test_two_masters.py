@@ -27,12 +27,10 @@ A_ROUND = 60.0
 
 class TwoMastersTests(PromotionTestCase):
     """The steps of a split brain: a master is killed, its slave promoted, and a hundred messages
-    are acknowledged by that one and a new slave.  Then the old one is started, unaware.
+    are
+    acknowledged by that one and a new slave.  Then the C{old} one is started, unaware.
 
-    @ivar old: The killed master.
-    @ivar new: The promoted one.
     @ivar copy: The new slave, which learns its master from the name server and may cut its log.
-    @ivar acked: Bodies that the promoted one acknowledged, with a replica.
     """
 
     def setUp(self) -> None:
@@ -70,10 +68,7 @@ class TwoMastersTests(PromotionTestCase):
         )
 
     def send(self, node: Node, count: int, name: str, code: int = 0) -> list[bytes]:
-        """Send messages that are all answered alike.
-
-        @return: Their bodies.
-        """
+        """Send messages that are all answered alike, and return their bodies."""
         sent = [f"{name}-{number:04}".encode() for number in range(count)]
         with Remote(node.port) as client:
             codes = {answer.code for answer in client.ask_all([send(TOPIC, one) for one in sent])}

@@ -19,10 +19,7 @@ BATCH = 1000
 
 
 class CascadeCase(Pair):
-    """A log that is served by a slave, whose standing the test decides.
-
-    @ivar whole: What there is of the log somewhere else.
-    """
+    """A log, in full elsewhere, served by a slave whose standing the test decides."""
 
     def setUp(self) -> None:
         """The log of the one in the middle lacks some records."""

@@ -117,10 +117,7 @@ class ComparisonTests(LogTestCase):
         return connection
 
     def whole_pass(self) -> list[int]:
-        """Answer until a pass is over.
-
-        @return: What was asked for.
-        """
+        """Answer until a pass is over, and return what was asked for."""
         asked = []
         self.passes(HOUR, IDLE)
         while self.comparison.status()["position"] is not None:

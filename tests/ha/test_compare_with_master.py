@@ -56,10 +56,7 @@ class AgainstTestCase(LogTestCase):
         file.view[at - file.start] ^= 0xFF
 
     def look(self, bounds: MasterBounds | None = None, **more: Any) -> Deferred[LogComparison]:
-        """Begin to compare.
-
-        @param bounds: What the master's client port tells, if it is asked.
-        """
+        """Begin to compare; the master's client port may tell bounds."""
         raw = RawLog.open(self.place)
         self.addCleanup(raw.close)
         self.against = MasterComparison(

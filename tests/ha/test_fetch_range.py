@@ -50,11 +50,7 @@ class FetchTests(LogTestCase):
         bounds: MasterBounds | None = None,
         ask: AskBounds | None = None,
     ) -> Deferred[int]:
-        """Begin to fetch.
-
-        @param bounds: What the client port tells; by default it is not asked.
-        @param ask: Asks it, where the answers differ.
-        """
+        """Begin to fetch; the client port may tell bounds, and is asked where answers differ."""
         self.replica = MasterReplica(
             endpoint=self.endpoint,
             port=MasterClientPort(

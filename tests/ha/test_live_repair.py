@@ -402,10 +402,7 @@ class LiveRepairTests(LogTestCase):
         self.assertGreater(number, 100)
 
     def deleted_at(self, number: int) -> bool:
-        """Repair, and let retention delete two files before one call.
-
-        @return: Whether there was such a call.
-        """
+        """Repair, while retention deletes two files before a call; whether there was such one."""
         left = iter(range(number))
 
         def wrap(real: Callable[..., Any]) -> Callable[..., Any]:

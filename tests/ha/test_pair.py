@@ -34,11 +34,7 @@ SIZES = (700, 1500, 900, 600) * 5
 
 @implementer(IStreamClientEndpoint)
 class Wire:
-    """Connects to whatever master there is now.
-
-    @ivar master: Its factory; C{None} while it is down, C{"closing"} while it takes
-        connections and closes them.
-    """
+    """Connects to the master's factory; C{None} while it is down, C{"closing"} while it closes."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

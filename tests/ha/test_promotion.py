@@ -92,10 +92,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         return settings(self.root, **SIZES)
 
     def tear(self, size: int = 300) -> bytes:
-        """Half a record behind the end, as a frame that was cut off leaves it.
-
-        @return: Its bytes.
-        """
+        """Half a record behind the end, as a frame that was cut off leaves it: its bytes."""
         at = self.end
         half = bytearray(self.data[self.last : self.last + size])
         half[28:36] = at.to_bytes(8, "big")
@@ -167,11 +164,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(store.put(message(500, topic="Idle", queue_id=1)).queue_offset, 20)
 
     def other_with(self, deleted: dict[str, int], *listed: str) -> Path:
-        """The old master's store, as far as it is told of deleted topics.
-
-        @param deleted: Up to where each was, a physical offset.
-        @param listed: The topics that it has.
-        """
+        """The old master's store, as far as it tells of topics, and where some were deleted."""
         other = self.folder() / "store"
         (other / "config").mkdir(parents=True)
         rows = {name: {"topicName": name} for name in listed}
@@ -348,10 +341,7 @@ class RefusedTests(PromotionTestCase):
     """Nothing is changed where it may not be."""
 
     def refused(self, error: type[Exception], **how: Any) -> Any:
-        """Promotion and plan are refused alike, and no byte of the store is another.
-
-        @return: The error.
-        """
+        """Promotion and plan are refused alike, and no byte of the store is another: the error."""
         before = everything(self.root)
         self.assertRaises(error, plan, self.settings, **how)
         found = self.assertRaises(error, promote, self.settings, **how)
@@ -518,10 +508,7 @@ class KilledTests(PromotionTestCase):
     """A crash at every call that changes the disk."""
 
     def killed_at(self, number: int, root: Path) -> bool:
-        """Promote and die at one call.
-
-        @return: Whether it died; if not, all was done before.
-        """
+        """Promote and die at one call: whether it died; if not, all was done before."""
         mortal, locks, take = Mortal(number), [], StoreLock.take
 
         def taken(lock: StoreLock) -> None:
@@ -547,9 +534,8 @@ class KilledTests(PromotionTestCase):
 
     def joined(self) -> dict[str, bytes]:
         """Make the store one of a set's member, with three epochs that others led, the last of
-        which has not a byte here.
-
-        @return: What the set alone has to say of it.
+        which has not
+        a byte here; and return what the set alone has to say of it.
         """
         starts = EpochStart(3, 0, 2, 5), EpochStart(6, 500, 1), EpochStart(7, self.end, 2)
         EpochJournal(number=7, starts=starts).write(self.root)

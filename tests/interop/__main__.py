@@ -124,19 +124,13 @@ class Run:
         return self
 
     def ended(self) -> bool:
-        """Whether it has ended.
-
-        @raise subprocess.TimeoutExpired: If something hangs.
-        """
+        """Whether it has ended, unless something hangs."""
         if self.process.poll() is None and time.monotonic() - self.begun > LIMIT:
             raise subprocess.TimeoutExpired(self.command, LIMIT)
         return self.process.returncode is not None
 
     def wait(self) -> int:
-        """Wait for its end, and show what it said.
-
-        @return: The exit code.
-        """
+        """Wait for its end, show what it said, and return the exit code."""
         code = self.process.wait(LIMIT)
         sys.stdout.write(self._said())
         sys.stdout.flush()
@@ -151,10 +145,7 @@ class Run:
 
 
 def run_all(runs: list[Run]) -> int:
-    """Run them, so many at once.
-
-    @return: The worst exit code.
-    """
+    """Run them, so many at once, and return the worst exit code."""
     waiting, running, worst = list(runs), list[Run](), 0
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
@@ -167,10 +158,9 @@ def run_all(runs: list[Run]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch the peers, run the tests, and write what came of it.
-
-    @return: The worst exit code; 0 without peers, as then all tests are skipped; L{UNKNOWN} if a
-        name chooses nothing.
+    """Fetch the peers, run the tests, and write what came of it: the worst exit code; 0 without
+    peers, as
+    all are skipped; L{UNKNOWN} if a name chooses nothing.
     """
     full, daily = "--full" in arguments, "--daily" in arguments
     wanted = [name for name in arguments if name not in ("--full", "--daily")]

@@ -43,10 +43,7 @@ class CountingClient(RemotingClient):
 
 
 class Beating:
-    """One of them.
-
-    @ivar epoch: The master epoch that it was told last.
-    """
+    """One of them, and the master epoch that it was told last."""
 
     def __init__(self, reactor: Any, controllers: str, folder: Path, number: int) -> None:
         self.reactor = reactor

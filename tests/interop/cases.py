@@ -38,11 +38,7 @@ ROUNDS = os.environ.get("RMQHA_INTEROP_ROUNDS", "")
 
 
 def rounds(usual: int, full: int) -> int:
-    """How often to repeat something.
-
-    @param usual: In C{make interop}.
-    @param full: In C{make interop-full}.
-    """
+    """How often to repeat something, in C{make interop} and in C{make interop-full}."""
     return int(ROUNDS) if ROUNDS else full if WANTED == "full" else usual
 
 
@@ -57,10 +53,7 @@ _tools_folder: list[Folder] = []
 
 
 def tool(version: str) -> Tool:
-    """The helper of a version: started by the first test that needs it, kept for all.
-
-    @raise SkipTest: If there are no peers.
-    """
+    """The helper of a version: started by the first test that needs it, kept for all."""
     found = _tools.get(version)
     if found is None or not found.running:
         if not _tools_folder:
@@ -75,9 +68,8 @@ def tool(version: str) -> Tool:
 
 
 class InteropTestCase(SynchronousTestCase):
-    """Tests with stock peers of one version.
+    """Tests with stock peers of one version; without one, a class is only a base.
 
-    @cvar version: Which; without one, a class is only a base.
     @cvar roles: Who is what, for the table.
     @cvar full_only: Tests that only C{make interop-full} runs.
     """
@@ -135,10 +127,7 @@ class InteropTestCase(SynchronousTestCase):
     # --- who takes part -----------------------------------------------------
 
     def broker(self, name: str = "java", *, of: str = "", **keys: Any) -> Broker:
-        """A stock broker, not started.
-
-        @param of: Its version, where that is not this test's.
-        """
+        """A stock broker, not started, of this test's version or another."""
         broker = Broker(self.folder, tool(of) if of else self.tool, name, **keys)
         self._processes.append(broker)
         return broker
@@ -195,10 +184,7 @@ class InteropTestCase(SynchronousTestCase):
         )
 
     def until_equal(self, broker: Broker, slave: Node, timeout: float = 60.0) -> int:
-        """Wait until a slave of ours holds all that its stock master has.
-
-        @return: Their end.
-        """
+        """Wait until a slave of ours holds all that its stock master has, and return their end."""
 
         def equal(status: dict[str, Any]) -> bool:
             # Its master may still write by itself: delayed messages come due.
@@ -210,9 +196,8 @@ class InteropTestCase(SynchronousTestCase):
 
     def assert_followed(self, broker: Broker, slave: Node, *, index: bool = True) -> None:
         """Stop a stock master and our slave of it, once they hold the same: the logs are
-        byte-equal, and so is what is derived.
-
-        @param index: Whether the master's index can be expected to be whole.
+        byte-equal, and so
+        is what is derived, maybe but for the master's index.
         """
         self.until_equal(broker, slave)
         slave.term()
@@ -328,10 +313,7 @@ class InteropTestCase(SynchronousTestCase):
             log.folder.close()
 
     def assert_opens_in_java(self, node: Node | Broker, *, index: bool = True) -> None:
-        """C{DefaultMessageStore} opens a stopped store and serves all its log has.
-
-        @param index: See L{assert_derived}.
-        """
+        """C{DefaultMessageStore} opens a stopped store and serves all its log has."""
         wanted = self.log_rows(node)
         named = [row for row in wanted if row.keys and row.topic == wanted[-1].topic]
         keys = sorted({key for row in named[-500:] for key in str(row.keys).split()})[:20]

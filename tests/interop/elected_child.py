@@ -47,11 +47,7 @@ BEAT, ASK = 1.0, 2.0
 
 
 class Leading:
-    """A master node whose HA port is that of a set.
-
-    @ivar node: The node.
-    @ivar master: Its set in this epoch.
-    """
+    """A master node whose HA port is that of a set, in this epoch."""
 
     master: SetMaster | None = None
 

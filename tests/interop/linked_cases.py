@@ -21,12 +21,7 @@ LATE: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 @frozen
 class Links:
-    """The network around one member.
-
-    @ivar controllers: Its way to them.
-    @ivar clients: Others' way to its client port, and theirs to whom it says it is.
-    @ivar replication: Others' way to its HA port.
-    """
+    """The network around one member: its way to controllers, and others' to its two ports."""
 
     controllers: Proxy
     clients: Proxy
@@ -48,10 +43,7 @@ def told(proxy: Proxy) -> str:
 
 
 class LinkedTestCase(ScenarioTestCase):
-    """A set of two.
-
-    @ivar links: The network around each member, by its name.
-    """
+    """A set of two, and the network around each member, by its name."""
 
     roles = "two members of ours"
 
@@ -82,10 +74,7 @@ class LinkedTestCase(ScenarioTestCase):
         )
 
     def linked(self, kind: type[Node] = Node, **keys: Any) -> tuple[Node, Node, Links]:
-        """Start two.
-
-        @return: The master, the other one, and the network around the master.
-        """
+        """Start two, and return the master, the other one, and the network around the master."""
         self.decider = self.controller()
         self.links: dict[str, Links] = {}
         nodes = []

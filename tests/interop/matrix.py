@@ -58,13 +58,7 @@ a command: the other one has no such command.
 
 @frozen(kw_only=True)
 class Result:
-    """One row.
-
-    @ivar roles: Who is what; of a command, what was found.
-    @ivar seconds: How long it took.
-    @ivar order: Rows of commands are in this order.
-    @ivar table: The page's part: C{brokers}, C{clients} or C{mqadmin}.
-    """
+    """One row of a part of the page; of a command, C{roles} is what was found."""
 
     peer: str
     version: str

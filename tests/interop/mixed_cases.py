@@ -31,11 +31,8 @@ SLOW_CUT = 180.0
 
 
 class MixedTestCase(ScenarioTestCase):
-    """A set of one kind or of both.
+    """A set of one kind or of both: members of ours, and Java's.
 
-    @ivar nodes: Members of ours.
-    @ivar javas: Java's.
-    @ivar first: Who is the first master.
     @ivar last: Who joins last.
     @ivar announced: The ports that name servers tell of in place of members' HA ports, by name.
     """
@@ -55,10 +52,7 @@ class MixedTestCase(ScenarioTestCase):
     def begin(
         self, ours: int = 1, javas: int = 1, *, java_first: bool = False, **keys: Any
     ) -> None:
-        """Start a set, whose first master is of one kind or the other.
-
-        @param keys: What configures members of ours.
-        """
+        """Start a set, whose first master is of one kind or the other."""
         decider = self.decider = self.controller()
         self.asked = self.group(*self.deciders())
         self.nodes = [self.ours(f"ours-{number + 1}", decider, **keys) for number in range(ours)]

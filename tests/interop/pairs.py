@@ -62,11 +62,7 @@ PHANTOM = re.compile(
 
 @frozen(kw_only=True)
 class Said:
-    """What a command printed.
-
-    @ivar error: What it ended with, its causes line by line; empty if it ended well.
-    @ivar complained: What it wrote to stderr.
-    """
+    """What a command printed, what it ended with, empty if well, and what it wrote to stderr."""
 
     printed: str = ""
     error: str = ""
@@ -89,13 +85,8 @@ def _properties(found: re.Match[str]) -> str:
 class Pair:
     """One site.
 
-    @ivar title: Whose it is.
-    @ivar names: The name server's address.
-    @ivar master: Where clients find the master.
-    @ivar slave: Where they find the slave.
     @ivar words: What stands for C{{words}} in commands.
     @ivar known: What is only this site's in what commands print, and what it is.
-    @ivar got: Messages that its consumer got, as often as it did.
     """
 
     tool: Tool
@@ -139,10 +130,7 @@ class Pair:
         self.tool.do("stop", BOOT, name=f"reader of {self.title}")
 
     def mqadmin(self, line: str, seconds: int = 0) -> Said:
-        """Run a command.
-
-        @param seconds: When one that never ends is interrupted.
-        """
+        """Run a command; one that never ends is interrupted."""
         words = [word.format_map(self.words) for word in line.split()]
         said = Said(**self.do("mqadmin", words=words, seconds=seconds))
         for path in re.findall(r"(?m)^Message Body Path:\s+(\S+)$", said.printed):
@@ -150,10 +138,7 @@ class Pair:
         return said
 
     def lines(self, said: Said, *drop: str) -> list[str]:
-        """What a command said, without what differs from site to site.
-
-        @param drop: Patterns of what else does.
-        """
+        """What a command said, without what differs from site to site, and patterns that do."""
         text = PHANTOM.sub("", f"{said.printed}\n{said.error}")
         for literal, name in self.known.items():
             text = text.replace(literal, name)
@@ -179,12 +164,7 @@ READING = ("topic", "get", "consumer", "query", "print", "producer", "broker", "
 
 
 class PairsTestCase(InteropTestCase):
-    """Tests that give the same to a pair of ours and to a stock one, and compare.
-
-    @ivar both: Ours and the stock one.
-    @ivar nodes: Our processes.
-    @ivar faults: What was not the same.
-    """
+    """Tests that give the same to a pair of ours and to a stock one, and compare."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -254,9 +234,6 @@ class PairsTestCase(InteropTestCase):
         @param wait: Seconds in which it comes to be so; some for what only reads.
         @param seconds: When it is interrupted: it never ends.
         @param has: What it says at both.
-        @param fails: Whether it ends with an error.
-        @param how: In which sense it is the same, for the table.
-        @param when: At what time, for the table.
         """
         begun = time.monotonic()
         if line.startswith(READING):

@@ -27,10 +27,7 @@ GROUP = "readers"
 
 
 class ScenarioTestCase(MemberTestCase):
-    """A set under load.
-
-    @ivar patience: Seconds that the set may take to be whole, or to acknowledge, again.
-    """
+    """A set under load, and the seconds that it may take to be whole, or acknowledge, again."""
 
     patience = BOOT
 
@@ -195,11 +192,9 @@ class ScenarioTestCase(MemberTestCase):
     # --- invariants ----------------------------------------------------------------------
 
     def assert_settled(self, nodes: list[Node], *others: Broker) -> None:
-        """All members come to the same log; what was acknowledged is there, at its place, in each,
-        nothing that was read is missing, and no consumer offset is lower than it was.
-
-        @param nodes: Those of ours, one of which leads.
-        @param others: Java's.
+        """All members, ours and Java's, come to the same log; what was acknowledged is there, at
+        its place,
+        in each, nothing that was read is missing, and no consumer offset is lower than it was.
         """
         with self.scenario("byte-equal, every SEND_OK held, nothing read is missing"):
             self.until_led(nodes)

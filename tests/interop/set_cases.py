@@ -220,10 +220,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
 
 
 class SetScenarios(LinkedSetTestCase):
-    """What every set goes through.
-
-    @cvar letters: Which set, see L{MixedTestCase.begin_as}.
-    """
+    """What every set goes through; its letters are L{MixedTestCase.begin_as}'s."""
 
     letters = ""
     full_only: tuple[str, ...] = ("test_masters", "test_cut_off", "test_partitions", "test_members")

@@ -33,12 +33,7 @@ SOONER: dict[str, object] = {
 
 
 class SiteTestCase(InteropTestCase):
-    """Tests of clients at one site.
-
-    @cvar names_of: Whose name server: C{our} or C{Java}.
-    @cvar broker_of: Whose broker.
-    @ivar names: The name server's address.
-    """
+    """Tests of clients at one site, whose name server and broker are C{our} or C{Java}."""
 
     names_of = "our"
     broker_of = "our"
@@ -149,10 +144,7 @@ class SiteTestCase(InteropTestCase):
         )
 
     def side_by_side(self, what: Callable[[T], object], each: Iterable[T]) -> None:
-        """Do something with each, at the same time: nearly all of it is waiting.
-
-        @raise AssertionError: With all that went wrong, once all have ended.
-        """
+        """Do something with each at the same time; all that went wrong is told."""
         given = list(each)
         with ThreadPoolExecutor(max_workers=len(given) or 1) as pool:
             futures = [pool.submit(what, one) for one in given]

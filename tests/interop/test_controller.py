@@ -91,10 +91,7 @@ class ControllerTests(InteropTestCase):
         )
 
     def join(self, group: ControllerGroup, address: str) -> int:
-        """Make a member.
-
-        @return: Its id.
-        """
+        """Make a member, and return its id."""
         number = self.result(group.next_id())
         self.result(group.apply(number, f"{address};1"))
         self.result(group.apply(number, f"{address};1"))

@@ -36,19 +36,13 @@ class WithEtcdTestCase(ScenarioTestCase):
         super().setUp()
 
     def one(self) -> dict[str, Any]:
-        """Start it.
-
-        @return: What members of a set that it coordinates have in their files.
-        """
+        """Start it, and return what members of a set that it coordinates have in their files."""
         cluster = etcd(self.folder, 1)
         self._processes += cluster
         return {"controllerType": "etcd", "etcdAddresses": addresses_of(cluster)}
 
     def rmqha(self, *arguments: object) -> str:
-        """Run a command.
-
-        @return: What it printed.
-        """
+        """Run a command, and return what it printed."""
         told = [str(PROGRAMS.with_name("rmqha")), *map(str, arguments)]
         done = subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -83,10 +77,7 @@ class ElectionTests(WithEtcdTestCase):
         sys.stdout.flush()
 
     def silence(self, load: Sends, master: Node, other: Node) -> float:
-        """Have a member elected.
-
-        @return: The longest time without an acknowledgement until some came from it.
-        """
+        """Have a member elected: the longest time until some acknowledgement came from it."""
         told = [PROGRAMS.with_name("rmqha"), "set", "elect", master.conf, "--id", self.id_of(other)]
         seen, longest, last, ended = len(load.sent), 0.0, time.monotonic(), 0.0
         words = [*map(str, told)]
@@ -143,10 +134,7 @@ class FollowerTests(WithEtcdTestCase):
         self.assertEqual(("", False), (row["doubt"], row["counts"]))
 
     def put(self) -> bool:
-        """Send messages.
-
-        @return: Whether all are acknowledged.
-        """
+        """Send messages, and return whether all are acknowledged."""
         sent = self.tool.put(50, self.topic)
         told = sent.wait()
         self.acked += sent.acked
@@ -253,10 +241,9 @@ class CoordinatorTests(WithEtcdTestCase):
         self.until_same(*nodes)
 
     def moved(self, nodes: list[Node], **keys: Any) -> list[Node]:
-        """Steps 1 and 3 to 6 of the guide, of members whose coordinator is to forget the set.
-
-        @param keys: What names the new one.
-        @return: The members, the last master first.
+        """Steps 1 and 3 to 6 of the guide, of members whose coordinator is to forget the set; and
+        return the
+        members, the last master first.
         """
         last = self.led(nodes)
         other = next(node for node in nodes if node is not last)

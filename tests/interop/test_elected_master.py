@@ -21,10 +21,7 @@ STALE = 90.0
 
 
 class ElectedDriver(Driver):
-    """A master of ours that joins a set.
-
-    @ivar controllers: C{host:port;...}.
-    """
+    """A master of ours that joins a set."""
 
     controllers = ""
 

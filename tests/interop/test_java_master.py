@@ -198,9 +198,9 @@ class PartedFromJavaTests(InteropTestCase):
         folder.close()
 
     def part(self, role: str) -> tuple[Broker, Node, int]:
-        """A pair whose stopped master came back without its last messages.
-
-        @return: The master, running; our slave, stopped; the end of what both share.
+        """A pair whose stopped master came back without its last messages: the master, running; our
+        slave,
+        stopped; the end of what both share.
         """
         broker = self.broker(role=role, **SYNC).start()
         slave = self.our_slave(broker.address).start()
@@ -297,10 +297,7 @@ class PartedFromJavaTests(InteropTestCase):
             self.assert_quiet(slave)
 
     def change(self, broker: Broker, place: int) -> int:
-        """Change one byte of the value of a record's property C{origin}.
-
-        @return: Its offset.
-        """
+        """Change one byte of the value of a record's property C{origin}, and return its offset."""
         log = broker.settings().commitlog / f"{place - place % FILE:020d}"
         with open(log, "r+b") as file:
             file.seek(place % FILE)

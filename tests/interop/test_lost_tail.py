@@ -58,10 +58,9 @@ class LostTailTests(InteropTestCase):
         )
 
     def lose(self, master: Node) -> int:
-        """Kill a master under which all is written and acknowledged, and cut its log; what it has
-        written down of that log stays.
-
-        @return: Where its log ended.
+        """Kill a master under which all is written and acknowledged, cut its log, and return where
+        that
+        ended; what it has written down of that log stays.
         """
         end = int(master.status()["maxOffset"])
         # What was on its disk is proven by its own files.

@@ -84,10 +84,7 @@ class CrowdTests(ScenarioTestCase):
             self.assertEqual(crowd.stats()["epochs"], epochs)
 
     def span(self, crowd: Crowd) -> dict[str, float]:
-        """Watch it for a while.
-
-        @return: Of one member, percent of a core and questions a second.
-        """
+        """Watch it for a while: of one member, percent of a core and questions a second."""
         before, begun = crowd.stats(), time.monotonic()
         time.sleep(SPAN)
         after, seconds = crowd.stats(), time.monotonic() - begun

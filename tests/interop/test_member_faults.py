@@ -107,10 +107,7 @@ class FaultPointTests(set_cases.LinkedSetTestCase):
         self.cut("OJ")
 
     def leave_tail(self, master: Driver) -> int:
-        """A master takes writes that reach nobody, and is killed; the other one leads.
-
-        @return: What was confirmed on it.
-        """
+        """A master takes writes that reach nobody, and is killed; what was confirmed on it."""
         links = self.links[master.name]
         load = self.load()
         links.replication.set("down", hold=True)

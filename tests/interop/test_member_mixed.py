@@ -194,10 +194,7 @@ class ForgottenLabelTests(MixedTestCase):
         return node
 
     def cut(self, least: int = 0) -> None:
-        """Break all connections to our HA port, and wait until all are back.
-
-        @param least: What no Java member may have less than, at any time.
-        """
+        """Break all connections to our HA port; no Java member may have less than C{least} ever."""
         before = self.link.stats()["connections"]
         self.link.cut()
 

@@ -36,10 +36,7 @@ class PeerTests(ScenarioTestCase):
         return found
 
     def say(self, master: Node, words: Sequence[bytes], reason: str) -> bytes:
-        """Connect and say something, word by word, until the connection is closed for a reason.
-
-        @return: What was answered.
-        """
+        """Connect and say something, word by word, until it is closed; what was answered."""
         before = self.closed(master).get(reason, 0)
         heard = b""
         with socket.create_connection(master.address, timeout=BOOT) as peer:

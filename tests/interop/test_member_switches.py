@@ -41,10 +41,7 @@ class SwitchTests(MixedTestCase):
         return load
 
     def switch(self, way: str, chance: random.Random) -> Member:
-        """Have another one be master.
-
-        @return: Who was.
-        """
+        """Have another one be master, and return who was."""
         master = self.until_master(lambda member: True)
         if way == WAYS[-1]:
             state = self.decision()

@@ -211,10 +211,7 @@ class JavaBehindTests(MetadataTestCase):
         return master
 
     def until_registered(self, master: Node) -> str:
-        """Start a master.
-
-        @return: Where it serves clients.
-        """
+        """Start a master, and return where it serves clients."""
         address = f"127.0.0.1:{master.port}"
         master.start()
         until(

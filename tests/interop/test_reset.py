@@ -117,10 +117,7 @@ class WipedControllerTests(MixedTestCase):
         (member.root / "epochFileCheckpoint").write_text(FROM_THE_START, encoding="ascii")
 
     def reset(self, node: Node) -> str:
-        """Run the command on a member's store.
-
-        @return: What it printed.
-        """
+        """Run the command on a member's store, and return what it printed."""
         script = "from rmqha.cli.main import main; main()"
         command = [sys.executable, "-c", script, "controller", "reset", str(node.root)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -37,11 +37,7 @@ class HandoverTests(InteropTestCase):
         self.assertEqual(wanted, served[: len(wanted)])
 
     def check(self, node: Driver | Broker, *, kill: bool = False, exact: bool = False) -> list[Row]:
-        """A stopped store is sound in our eyes and in Java's.
-
-        @param kill: Whether it was killed: its derived files may then be behind its log.
-        @return: The messages of this test's topic.
-        """
+        """A stopped, or killed, store is sound in our and Java's eyes: the topic's messages."""
         if not kill:
             self.assert_derived(node, exact=exact)
         self.assert_opens_in_java(node)

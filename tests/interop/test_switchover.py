@@ -74,10 +74,7 @@ class ReplacedPairTests(InteropTestCase):
         self.assertEqual(str(self.committed), found)
 
     def switch(self, master: str, slave: str, acts: list[Callable[[], object]]) -> str:
-        """Run the command, and do what it asks for.
-
-        @return: What it said.
-        """
+        """Run the command, do what it asks for, and return what it said."""
         process = subprocess.Popen(
             [
                 *(sys.executable, "-u", BIN / "rmqha", "switchover", master, slave),

@@ -43,7 +43,6 @@ class Writer:
     @ivar master: The role in which the node starts again.
     @ivar ours_from: Where it began, when it is a master of ours that was killed.
     @ivar torn: Whether properties that end in NUL are torn.
-    @ivar beside: Files of our own, below the store's root.
     """
 
     master: bool
@@ -87,11 +86,8 @@ NEXT = FILE_SIZE
 class Log:
     """A log's files, and where it ends.
 
-    @ivar files: By their start.
-    @ivar end: If properties that end in NUL are torn.
-    @ivar kept: The same if they are not.
+    @ivar end: If properties that end in NUL are torn; C{kept} if they are not.
     @ivar records: Before L{end}.
-    @ivar damaged: Whether a valid record lies behind the end.
     """
 
     files: dict[int, bytes]
@@ -102,10 +98,7 @@ class Log:
 
 
 def written(*sizes: int, start: int = 0, **last: Any) -> bytearray:
-    """Records that follow each other.
-
-    @param last: What is special about the last one.
-    """
+    """Records that follow each other, the last of which is special."""
     data = bytearray()
     for number, size in enumerate(sizes):
         record = encoded(size, **(last if number + 1 == len(sizes) else {}))

@@ -31,12 +31,7 @@ Row = dict[str, Any]
 
 @frozen(kw_only=True)
 class SmallFile:
-    """A file, and what reads it.
-
-    @ivar row: What a whole one holds.
-    @ivar name: Where it is, below a store's root.
-    @ivar read: Reads a store's.
-    """
+    """A file of a store, what reads it, and what a whole one holds."""
 
     row: Row
     name: str

@@ -25,11 +25,7 @@ TICK = 10.0
 
 
 def ending(half: Command | None, word: int) -> dict[str, str]:
-    """The header that ends a transaction of producer group C{pg}.
-
-    @param half: What its half message was answered.
-    @param word: 8 to commit, 12 to roll back.
-    """
+    """Ends a half message of producer group C{pg}: word 8 to commit, 12 to roll back."""
     assert half is not None, "it was answered"
     header = EndTransactionRequest(
         producer_group="pg",

@@ -68,10 +68,7 @@ class Peer:
     _decoder: FrameDecoder = field(init=False, factory=FrameDecoder)
 
     def send(self, raw: bytes) -> list[Command]:
-        """Send a frame.
-
-        @return: What comes back.
-        """
+        """Send a frame, and return what comes back."""
         self.protocol.dataReceived(raw)
         data = self.transport.value()
         self.transport.clear()
@@ -137,10 +134,7 @@ class ReplayTests(NamesrvCase):
         return found
 
     def replay(self, recordings: Iterable[str]) -> int:
-        """Replay what was sent to the name server, in the order in which Java answered.
-
-        @return: How many answers were compared.
-        """
+        """Replay what was sent in the order of Java's answers: how many were compared."""
         answers: dict[tuple[str, int, int], CapturedFrame] = {}
         asked: list[tuple[float, str, CapturedFrame, CapturedFrame | None]] = []
         for name in recordings:

@@ -46,10 +46,7 @@ MAX = 4 << 20
 
 
 class End(Protocol):
-    """One end of a connection, driven by the test.
-
-    @ivar wanted: Bytes after which C{enough} fires.
-    """
+    """One end of a connection, driven by the test until it has the C{wanted} bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -100,10 +97,7 @@ class LoopbackTestCase(TestCase):
     timeout = 10
 
     async def serve(self, factory: Factory) -> int:
-        """Listen with L{ZeroCopyServer}s.
-
-        @return: The port.
-        """
+        """Listen with L{ZeroCopyServer}s, and return the port."""
         endpoint = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1")
         port = await endpoint.listen(factory)
         self.addCleanup(port.stopListening)
@@ -112,11 +106,9 @@ class LoopbackTestCase(TestCase):
     async def join(
         self, made: Callable[[End], None] = lambda end: None, *, portable: bool = True
     ) -> tuple[ZeroCopyServer, End, End]:
-        """Connect a server and a client.
-
-        @param made: What the client does when connected.
-        @param portable: The client has Twisted's own transport.
-        @return: The server's transport, its protocol and the client's.
+        """Connect a server and a client, which may have Twisted's own transport: the server's
+        transport, its
+        protocol and the client's.
         """
         server, client = End(), End()
         client.made = made
@@ -144,11 +136,7 @@ def small_buffer(transport: ZeroCopyServer) -> None:
 
 
 class Supply:
-    """A push producer that writes what it has, a turn's worth a call.
-
-    @ivar paused: How often it was told to pause; C{resumed} the same.
-    @ivar full: The most that was queued when it was told to resume.
-    """
+    """A push producer that writes what it has, a turn's worth a call, and counts its pauses."""
 
     def __init__(self, transport: ZeroCopyServer, parts: Sequence[bytes | memoryview]) -> None:
         self.transport = transport

@@ -15,10 +15,7 @@ from rmqha.net.door import FAREWELL, LEAVING, Door, host_of, peer_of
 
 
 class Played:
-    """A connection that notes how it is closed.
-
-    @ivar leaves: Whether it goes at once when it is asked to.
-    """
+    """A connection that notes how it is closed, and goes at once when asked to, or not."""
 
     def __init__(
         self,

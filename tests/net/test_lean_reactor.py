@@ -16,11 +16,7 @@ from rmqha.net.lean_reactor import LeanReactor
 
 
 class _End(FileDescriptor):
-    """One end of a pair of sockets.
-
-    @ivar came: What was read.
-    @ivar lost: Why it ended.
-    """
+    """One end of a pair of sockets, what was read, and why it ended."""
 
     def __init__(self, end: socket.socket, reactor: Any) -> None:
         super().__init__(reactor)

@@ -37,9 +37,6 @@ class Hosts:
     """What listens on a host, and which of its ports were sent something.
 
     @ivar brokers: By client port: runtime information, and configuration, C{None} if it is refused.
-    @ivar servers: Client ports of name servers.
-    @ivar admin: The admin port of a node; 0 without one.
-    @ivar ha: An HA port that is not beside the client port; 0 without one.
     """
 
     brokers: dict[int, tuple[dict[str, str], dict[str, str] | None]] = field(factory=dict)

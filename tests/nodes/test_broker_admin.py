@@ -27,10 +27,7 @@ def decoded(frame: CapturedFrame) -> Command:
 
 
 class StockBroker:
-    """Answers as a stock broker did: to each code its longest answer that is no refusal.
-
-    @ivar asked: What it was asked.
-    """
+    """Answers as a stock broker did: to each code its longest answer that is no refusal."""
 
     def __init__(self, version: str) -> None:
         self.asked: list[Command] = []

@@ -79,10 +79,7 @@ def page_site(
     connect: Callable[[], RemotingClient] | None = None,
     own: OwnPage | None = None,
 ) -> PageSite:
-    """Its admin port's root.
-
-    @param http: Asks other nodes.
-    """
+    """Its admin port's root."""
     own = own or own_page(node, clock, lambda: int(time.time() * 1000))
     cluster = ClusterPages(
         own=own,

@@ -40,12 +40,7 @@ TABLE = ClusterInfo(
 
 @define
 class Others:
-    """The other nodes, over HTTP and at their client ports.
-
-    @ivar http: By the address of an admin port.
-    @ivar clients: What a client port answers, by its address.
-    @ivar slow: Addresses that answer when the test says so.
-    """
+    """The other nodes, over HTTP and at their client ports; the slow ones wait for the test."""
 
     http: dict[str, Resource] = field(factory=dict)
     clients: dict[str, Any] = field(factory=dict)

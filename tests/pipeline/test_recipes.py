@@ -105,10 +105,7 @@ class RecipeTests(SynchronousTestCase):
         return found if self.broker is None else {**found, NAMES: self.broker.address}
 
     def run_block(self, name: str) -> str:
-        """Run a block.
-
-        @return: What it printed, with the guide's paths.
-        """
+        """Run a block, and return what it printed, with the guide's paths."""
         return self.run_text(*blocks()[name])
 
     def run_text(self, kind: str, text: str) -> str:

@@ -54,11 +54,7 @@ def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: 
 
 
 class Puppet(Node):
-    """A node whose master is played by hand.
-
-    @ivar run: Its threads.
-    @ivar codes: Exit codes it wanted.
-    """
+    """A node whose master is played by hand, with its threads and wanted exit codes."""
 
     def __init__(
         self, settings: Settings, reactor: Any, run: Callable[..., Deferred[Any]] = now

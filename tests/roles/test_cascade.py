@@ -35,10 +35,7 @@ class CascadeCase(SlaveCase):
         return self.node
 
     def ask(self, offset: int, host: str = "10.0.0.9") -> Connection | None:
-        """A slave behind ours connects and reports.
-
-        @return: C{None} if it is not let in.
-        """
+        """A slave behind ours connects and reports: C{None} if it is not let in."""
         protocol = self.node.serving.gate.buildProtocol(IPv4Address("TCP", host, 4000))
         if protocol is None:
             return None

@@ -44,9 +44,7 @@ class FakeSet(FakeControllers):
     """A controller, and members that answer what a slave asks.
 
     @ivar master: The client port of who is elected; empty for nobody.
-    @ivar epoch: In which master epoch.
-    @ivar serving: Members that take themselves for master.
-    @ivar takes_tokens: Whether these say that they take tokens.
+    @ivar serving: Members that take themselves for master, and maybe say that they take tokens.
     """
 
     master: str = ""
@@ -281,11 +279,7 @@ class LearnerTests(SlaveCase):
         self.assertEqual(cut.read_bytes(), content(self.theirs)[common:])
 
     def parted(self, master: SetMaster, common: bytes) -> tuple[CommitLog, tuple[EpochLabel, ...]]:
-        """Another member is elected whose log goes on otherwise behind what is common, and begins
-        to feed.
-
-        @return: Its log and its labels.
-        """
+        """Another, with another log behind what is common, is elected and feeds: log and labels."""
         other = self.log_of(common)
         self.put(other, 250, topic="Others")
         self.set.elect(self.SECOND)

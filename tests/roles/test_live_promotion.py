@@ -31,12 +31,7 @@ class Successor(Service):
 
 
 class LivePromotionTests(SlaveCase):
-    """A slave whose master is gone.
-
-    @ivar answers: Whether the master's client port answers.
-    @ivar read: What the configuration file says now.
-    @ivar made: The masters that were made.
-    """
+    """A slave whose master is gone, or answers; the file as it is now, and the masters made."""
 
     def setUp(self) -> None:
         """Nobody answers at the master's client port."""
@@ -84,10 +79,7 @@ class LivePromotionTests(SlaveCase):
         return Successor()
 
     def check(self, *, verify: bool = True, dry_run: bool = False) -> str:
-        """Have it look.
-
-        @return: What it says at the end.
-        """
+        """Have it look, and return what it says at the end."""
         self.promotion.check(epoch=None, verify=verify, dry_run=dry_run)
         self.reactor.pump([0.5] * 6)
         status = self.node.status()["promotion"]

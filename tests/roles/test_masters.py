@@ -26,11 +26,7 @@ NEW_CLIENT, OLD_CLIENT = "10.0.0.6:10911", "10.0.0.5:10911"
 
 
 class TwoMastersCase(SlaveCase):
-    """The promoted master's log, C{theirs}, and the old one's, which parts from it.
-
-    @ivar epochs: What the masters tell of themselves, by client port; others do not answer.
-    @ivar claims: What each was told.
-    """
+    """The promoted master's log, C{theirs}, and the old one's, which parts from it."""
 
     def setUp(self) -> None:
         """Both have what there was; then the old one has others."""

@@ -58,9 +58,7 @@ OTHER_ADDRESS = "10.0.0.2:10911"
 class WholeSet(FakeSet):
     """A controller that a member can join, and one other member.
 
-    @ivar address: Where our member is.
-    @ivar in_sync: The SyncStateSet.
-    @ivar set_epoch: How often that was changed.
+    @ivar set_epoch: How often the SyncStateSet was changed.
     @ivar lives_at: Where another node lives under our member's id, if one does.
     @ivar generation: Which log that one has.
     @ivar theirs: Where the other member says that its log ends; C{None} if it says nothing.

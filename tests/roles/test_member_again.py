@@ -27,10 +27,7 @@ class AgainCase(MemberCase):
     """A member, and another one in its set."""
 
     def led(self, role: BrokerRole = BrokerRole.SYNC_MASTER) -> Any:
-        """It leads, and the other one has all of its log, a message.
-
-        @return: The other one's connection.
-        """
+        """It leads, and the other one has all of its log, a message: the other one's connection."""
         self.member(role)
         protocol = self.in_sync()
         self.write()
@@ -44,10 +41,7 @@ class HandedOutTests(AgainCase):
     """Messages that were handed out (POP) as the other one, which may be elected, hears of it."""
 
     def assert_not_ahead(self, role: BrokerRole, given_up: float) -> None:
-        """The other one gets a message, and is not heard of when it is handed out.
-
-        @param given_up: Seconds after which its check point is not waited for.
-        """
+        """The other one gets a message, and is not heard of when it is handed out."""
         protocol = self.led(role)
         broker = self.node.broker
         broker.topics.put(TopicConfig(topic_name="TopicA", read_queue_nums=1, write_queue_nums=1))
@@ -150,10 +144,7 @@ class ConfirmTests(AgainCase):
     """What it wrote for itself alone: nobody has that; another may be elected without."""
 
     def leave_tail(self) -> int:
-        """It wrote what the other one of its set has not got, and is started again.
-
-        @return: Up to where the set has the log.
-        """
+        """It wrote what its set has not got, and starts again: how far the set has the log."""
         self.led()
         confirm: int = self.node.store.log.end
         self.assert_seen(confirm, 1)
@@ -276,10 +267,7 @@ class LostEndTests(AgainCase):
     """The other one of the set is asked where its log ends."""
 
     def led_before(self, more: int) -> None:
-        """It is started again.
-
-        @param more: Bytes that the other one has beyond its end.
-        """
+        """It is started again, and the other one has some bytes beyond its end."""
         self.led()
         self.set.theirs = self.node.store.log.end + more
         self.stop()

@@ -57,11 +57,11 @@ class MemberChangeCase(MemberCase):
     def part(
         self, *, labelled: bool = True
     ) -> tuple[SetMaster, CommitLog, tuple[EpochLabel, ...], int]:
-        """It has more than readers see, of a master that is gone; the next one has not got that.
-
-        @param labelled: Whether the next one has a label of its own: a stock one has none where the
-            one before it was elected and wrote nothing.
-        @return: The next one's connection, its log, its labels, and where the logs part.
+        """It has more than readers see, of a master that is gone; the next one has not got that,
+        nor maybe a
+        label of its own, as a stock one where the one before it was elected and wrote nothing: the
+        next
+        one's connection, its log, its labels, and where the logs part.
         """
         master = self.follow()
         common, whole = self.theirs.end, content(self.theirs)
@@ -401,10 +401,7 @@ class YoungSetTests(MemberChangeCase):
     """The first master of a set is cut off before anything that it wrote is confirmed."""
 
     def replaced(self, common: int) -> CommitLog:
-        """The other one is elected, and has written as well.
-
-        @param common: Records that it has of what this one wrote.
-        """
+        """The other one is elected with some common records, and has written as well."""
         self.member()
         self.in_sync()
         for _ in range(common + 1):

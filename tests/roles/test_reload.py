@@ -42,10 +42,7 @@ class ReloadTests(LogTestCase):
         return "\n".join(str(formatEvent(event)) for event in self.events)
 
     def edit(self, **sections: Any) -> None:
-        """Change keys in the file, and have it read.
-
-        @param sections: Fields by section.
-        """
+        """Change keys of sections in the file, and have it read."""
         self.given = evolve(
             self.given,
             **{

@@ -59,10 +59,7 @@ class SlaveCase(LogTestCase):
         self.count += 1
 
     def start(self, *, wait: bool = True, run: Any = now, **keys: Any) -> PuppetSlave:
-        """Start the node.
-
-        @param run: Its threads.
-        """
+        """Start the node, with these threads."""
         self.node = PuppetSlave(settings(self.root, **keys), self.reactor, run)
         self.node.startService()
         self.addCleanup(self.end)
@@ -102,10 +99,7 @@ class SlaveCase(LogTestCase):
         return self.node.endpoint.accept()
 
     def parted(self, policy: str = "truncate", **keys: Any) -> CommitLog:
-        """A slave with two records more than its master, which it has noticed.
-
-        @return: Its log before anything was done.
-        """
+        """A slave with two records more than its master, which it has noticed: its log before."""
         own = self.ahead(policy, **keys)
         self.notice()
         return own
@@ -306,10 +300,7 @@ class LifeTests(SlaveCase):
         self.assertEqual([text for text in warned if "finds no master" in text], [])
 
     def started(self, **keys: Any) -> tuple[list[str], list[str]]:
-        """Start it.
-
-        @return: What was warned of, and what was said of the log's end.
-        """
+        """Start it, and return what was warned of, and what was said of the log's end."""
         events: list[LogEvent] = []
         globalLogPublisher.addObserver(events.append)
         try:
@@ -458,10 +449,7 @@ class LostTailTests(SlaveCase):
     """A slave whose disk lost what it had."""
 
     def lost(self) -> tuple[int, int]:
-        """Start on a log whose last record is damaged.
-
-        @return: Where it ends, and where it ended.
-        """
+        """Start on a log whose last record is damaged: where it ends, and where it ended."""
         self.start()
         self.accept().feed(self.theirs, 0)
         self.turn()

@@ -49,10 +49,7 @@ class ByAnswerTests(SynchronousTestCase):
 
     @contextmanager
     def server(self, *conversations: str) -> Iterator[tuple[str, int]]:
-        """A port with a conversation for each connection.
-
-        @return: Its C{host:port}, and the port.
-        """
+        """A port with a conversation for each connection: its C{host:port}, and the port."""
         with closing(socket.create_server(("127.0.0.1", 0))) as listening:
             thread = Thread(target=self.serve, args=(listening, conversations), daemon=True)
             thread.start()

@@ -122,10 +122,7 @@ class Commands:
         return len(found)
 
     def go(self, path: str, marks: str) -> str:
-        """Read what was planned.
-
-        @return: Why not.
-        """
+        """Read what was planned, and return why it was not."""
         try:
             run(self.kept, Tallied.of(path, marks, 0.0), SCHEMA)
         except Exception as error:

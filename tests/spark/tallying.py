@@ -29,11 +29,7 @@ SCHEMA = pa.schema(
 
 @frozen
 class Tallied:
-    """Counts the rows of a range.
-
-    @ivar marks: A folder where each batch that was read leaves a file.
-    @ivar pause: Seconds it takes besides.
-    """
+    """Counts the rows of a range, after a pause, and leaves a file for each batch in a folder."""
 
     reader: MessageReader
     marks: str

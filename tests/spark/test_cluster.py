@@ -123,10 +123,7 @@ class CommandTests(SynchronousTestCase):
         self.addCleanup(self.command.kill9)
 
     def start(self, *arguments: str) -> list[int]:
-        """Start it, and wait until it says how to use it.
-
-        @return: The processes' ids.
-        """
+        """Start it, wait until it says how to use it, and return the processes' ids."""
         options = ["--folder", str(self.place / "cluster"), "--no-connect", *arguments]
         self.command.spawn([sys.executable, "-m", "lab.spark_cluster", *options])
         said = self.command.log

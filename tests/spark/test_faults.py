@@ -61,10 +61,7 @@ class StreamFaultTestCase(FaultTestCase):
         gathered.until(gathered.end + size, again=True)
 
     def finish(self, master: Driver, slave: Node) -> int:
-        """End the writes, and let the slave have them all.
-
-        @return: Where the log ends.
-        """
+        """End the writes, let the slave have them all, and return where the log ends."""
         master.enough()
         end = 0
         while end != master.status()["maxOffset"]:

@@ -88,8 +88,6 @@ class Job:
     @ivar place: A folder of its own.
     @ivar url: Where its table is in an object store, C{""} if it is on the disk.
     @ivar catalog: The properties of the catalog that lists an Iceberg table there.
-    @ivar moments: Chooses when it is killed.
-    @ivar kills: How often it was killed.
     @ivar taken: How often its table was taken back.
     @ivar fell: How often it ended by itself: in a server that lists objects of several moments.
     @ivar seen: How far its table was when it last had got on, in bytes of the log.

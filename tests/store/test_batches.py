@@ -57,10 +57,7 @@ class BothWaysTests(LogTestCase):
             return store.state
 
     def drive(self, *messages: Message) -> list[Any]:
-        """Put batches into both, and compare.
-
-        @return: What became of each.
-        """
+        """Put batches into both, compare, and return what became of each."""
         stores = self.pair()
         found = [[self.put(store, message) for message in messages] for store in stores]
         self.assertEqual(found[0], found[1])

@@ -176,11 +176,9 @@ class LossTests(LogTestCase):
     """A log that lost bytes which an fsync had covered."""
 
     def crashed(self, *, flushed: int = 20, more: int = 0) -> tuple[Path, int, bytes]:
-        """A master's store after a kill.
-
-        @param flushed: Records that are on the disk, and published.
-        @param more: Records behind them that are not.
-        @return: Its folder, where the flushed ones end, and the log.
+        """A master's store after a kill, with records on the disk, and published, and more behind
+        them: its
+        folder, where the flushed ones end, and the log.
         """
         clock = Clock()
         store = self.opened(self.folder() / "store", settings=SIZES, clock=clock)
@@ -209,10 +207,7 @@ class LossTests(LogTestCase):
         return error
 
     def told(self, root: Path, **how: Any) -> tuple[Store, str]:
-        """Open a store.
-
-        @return: It, and what was said at C{critical}.
-        """
+        """Open a store, and return it, and what was said at C{critical}."""
         with capturedLogs() as events:
             store = self.opened(root, settings=SIZES, **how)
         lines = [formatEvent(event) for event in events if event["log_level"].name == "critical"]

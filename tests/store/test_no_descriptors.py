@@ -26,9 +26,9 @@ class NoDescriptorTests(StoreTestCase):
     """Each place that opens a file while a node serves."""
 
     def work(self, store: Store, clock: Clock) -> list[Deferred[bool]]:
-        """What a busy store does: new log files and queues, dispatch, flushes, a checkpoint.
-
-        @return: Fires for each write that was taken, once it is on the disk.
+        """What a busy store does: new log files and queues, dispatch, flushes, a checkpoint; fires
+        for each
+        write that was taken, once it is on the disk.
         """
         waiting = []
         for number in range(12):

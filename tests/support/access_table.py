@@ -21,10 +21,8 @@ WELL, WITHOUT, WRONGLY = "well", "without", "wrongly"
 
 @frozen(kw_only=True)
 class AccessRow:
-    """One request.
+    """One request of an account, or of none.
 
-    @ivar what: In words.
-    @ivar account: The access key; C{None} for none.
     @ivar signed: C{well}, C{without}, C{wrongly}, C{with token}, or what is changed afterwards.
     @ivar verdict: C{allowed} or C{denied}.
     @ivar stock: What a stock broker says, if that is something else.

@@ -76,10 +76,7 @@ CLASS_NAME = re.compile(r"^[A-Za-z_]*(Error|Exception|Fault|Warning|Exit)\b(: |$
 
 
 def good_fields(header: type[AttrsInstance] | None, values: Mapping[str, Any]) -> dict[str, str]:
-    """A header's fields as they should be.
-
-    @param values: By the names of the attributes; what is not there is 0, or C{"x"}.
-    """
+    """A header's fields, by attribute, as they should be; the others are 0, or C{"x"}."""
     if header is None:
         return {}
     given = {
@@ -94,10 +91,8 @@ def good_fields(header: type[AttrsInstance] | None, values: Mapping[str, Any]) -
 def bad_fields(
     header: type[AttrsInstance] | None, good: Mapping[str, str]
 ) -> Iterator[tuple[str, str | None, dict[str, str], bool]]:
-    """One field after the other, missing or as in L{TEXTS}.
-
-    @return: The field's name, what it says now, all of the fields, and whether this must be
-        refused as no value of its type.
+    """One field after the other, missing or as in L{TEXTS}: its name, what it says now, all of the
+    fields, and whether this must be refused as no value of its type.
     """
     for attribute in () if header is None else fields(header):
         name, kind = wire_name(attribute), _kind(header, attribute.name)

@@ -12,11 +12,7 @@ from rmqha.wire.remoting.bodies.common import MessageQueue
 
 @frozen(kw_only=True)
 class RunningInfo:
-    """Answers code 307; a broker passes it on as it is.
-
-    @ivar mq_table: What the client knows of each queue.
-    @ivar status_table: Its rates by topic.
-    """
+    """Answers code 307 (each queue as the client knows it); a broker passes it on as it is."""
 
     properties: dict[str, str] = field(factory=dict)
     subscription_set: tuple[SubscriptionData, ...] = ()
@@ -28,10 +24,9 @@ class RunningInfo:
 
 @frozen(kw_only=True)
 class ConsumeDirectlyResult:
-    """Answers code 309.
-
-    @ivar consume_result: C{CR_SUCCESS}, C{CR_LATER}, C{CR_ROLLBACK}, C{CR_COMMIT},
-        C{CR_THROW_EXCEPTION} or C{CR_RETURN_NULL}.
+    """Answers code 309: C{CR_SUCCESS}, C{CR_LATER}, C{CR_ROLLBACK}, C{CR_COMMIT},
+    C{CR_THROW_EXCEPTION}
+    or C{CR_RETURN_NULL}.
     """
 
     consume_result: str

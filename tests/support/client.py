@@ -17,11 +17,7 @@ from tests.support.fake_broker import Answering
 
 
 def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
-    """Ask, over a connection of its own.
-
-    @param address: C{127.0.0.1:port}.
-    @param ext: The fields.
-    """
+    """Ask C{127.0.0.1:port}, over a connection of its own."""
     fields = {name: str(value) for name, value in ext.items()}
     with remote.Remote(int(address.rpartition(":")[2])) as broker:
         return broker.ask(Command(code=code, ext=fields, body=body))
@@ -59,10 +55,7 @@ def commit(address: str, group: str, topic: str, queue_id: int, offset: int) -> 
 
 
 def committed(address: str, group: str, topic: str, queue_id: int) -> int | None:
-    """A group's offset; C{None} if it has none there.
-
-    @raise AssertionError: If the broker does not say.
-    """
+    """A group's offset; C{None} if it has none there."""
     answer = ask(
         address,
         RequestCode.QUERY_CONSUMER_OFFSET,
@@ -95,9 +88,8 @@ Change = Callable[[Command, Command], bytes | None]
 
 class Between(Answering):
     """A port before a broker's client port, in threads: a question that waits for something to
-    happen does not hold up those behind it on its connection, as it does not at a broker.
-
-    @ivar change: What becomes of answers; as they are by default.
+    happen
+    does not hold up those behind it on its connection, as it does not at a broker.
     """
 
     def __init__(self, broker: str) -> None:

@@ -24,7 +24,6 @@ COLUMNS = "topic,queue_id,queue_offset,physical_offset,store_size,uniq_key"
 class Gathered:
     """What a stream gave, each batch once however often it was made.
 
-    @ivar batches: The rows by batch.
     @ivar beyond: What was read above the published point: the batch, its end, the point.
     @ivar starts: How often it was started, but for when the machine was too busy.
     """
@@ -81,10 +80,7 @@ class Gathered:
         return 0
 
     def until(self, end: int, *, again: bool = False, timeout: float = SLOWLY) -> None:
-        """Wait until rows have come up to a place.
-
-        @param again: Whether it is started again when it fails.
-        """
+        """Wait until rows have come up to a place, starting again when it fails, or not."""
 
         def look() -> bool:
             if not self.query.isActive:
@@ -99,10 +95,7 @@ class Gathered:
         until(look, f"rows up to {end}", timeout, tell=lambda: f"they end at {self.end}", pause=0.1)
 
     def until_failed(self, timeout: float = SLOWLY) -> str:
-        """Wait until it fails.
-
-        @return: Why.
-        """
+        """Wait until it fails, and return why."""
         until(lambda: not self.query.isActive, "a failed stream", timeout, pause=0.1)
         error = str(self.query.exception())
         if BUSY not in error:

@@ -19,10 +19,7 @@ SIZE = golden.LOG_FILE_SIZE
 
 
 def log_file(store: Path, number: int) -> Path:
-    """A file of a store's log.
-
-    @param number: Counted from 0; -1 is the last one.
-    """
+    """A file of a store's log, counted from 0; -1 is the last one."""
     return sorted((store / "commitlog").iterdir())[number]
 
 
@@ -63,13 +60,7 @@ def deny(case: SynchronousTestCase, path: Path) -> None:
 
 @frozen
 class Harm:
-    """One way to harm a store's log.
-
-    @ivar name: What is done.
-    @ivar apply: Does it to a store's root.
-    @ivar path: The file that must be named, below the root.
-    @ivar reason: What must be said of it.
-    """
+    """One way to harm a store's log: the file and the reason that must be said."""
 
     name: str
     apply: Callable[[Path], object]

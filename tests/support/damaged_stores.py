@@ -65,10 +65,7 @@ class BadInputTestCase(SynchronousTestCase):
         return self.folder / f"{offset - offset % SIZE:020d}"
 
     def made(self, *messages: Message | Callable[[int], Message], size: int = 1 << 20) -> Path:
-        """A log of one file with these messages.
-
-        @param messages: Or what makes one of its physical offset.
-        """
+        """A log of one file with these messages, or what makes one of its physical offset."""
         root = Path(self.mktemp())
         raw = b""
         for number, each in enumerate(messages):

@@ -30,8 +30,5 @@ def slow(tests: Tests) -> Tests:
 
 
 def tries(count: int) -> int:
-    """How often a test of random cases tries.
-
-    @param count: The tries of a whole run; a core run makes a fifth of them.
-    """
+    """How often a test of random cases tries: a core run makes a fifth of a whole one's."""
     return max(1, count // 5) if CORE else count

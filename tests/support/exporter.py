@@ -52,10 +52,6 @@ Asking = Callable[[str, Command], Awaitable[Command]]
 class ExporterRounds:
     """The exporter's rounds in a cluster, after L{FewRequests<tests.support.few_requests>}.
 
-    @ivar case: Whose assertions they are.
-    @ivar names: Where the name server is, as a client is told it.
-    @ivar broker: Where the master is.
-    @ivar cluster: The cluster's name.
     @ivar blanks: Whether rates may be blank, as a stock broker's are until it has run for as long
         as they are about: ten seconds, a minute, ten minutes.
     """
@@ -68,10 +64,7 @@ class ExporterRounds:
     blanks: bool = False
 
     async def ask(self, address: str, code: int, **ext: str) -> Any:
-        """Ask as the exporter's client does.
-
-        @return: The answer's body, as its JSON reader takes it.
-        """
+        """Ask as the exporter's client does: the answer's body, as its JSON reader takes it."""
         answer = await self.asking(address, Command(code=code, version=397, ext=ext))
         self.case.assertEqual(answer.code, 0, f"{code} {ext}: {answer.remark}")
         return fastjson.loads(bytes(answer.body))

@@ -30,12 +30,7 @@ HOST = ("127.0.0.1", 10911)
 
 
 class Answering:
-    """Listens.
-
-    @ivar answer: What becomes of requests.
-    @ivar port: Where.
-    @ivar chunk: Bytes that are sent at a time; 0 for all at once.
-    """
+    """Listens, and answers requests in pieces of C{chunk} bytes; 0 for all at once."""
 
     def __init__(self, answer: Answer, chunk: int = 0) -> None:
         self.answer = answer
@@ -114,13 +109,9 @@ class Stored:
 class StandIn:
     """A name server and a broker with queues, without a log.
 
-    @ivar topics: Queues by topic.
-    @ivar broker: Its name.
-    @ivar stored: What was taken, in order.
     @ivar codes: Answers to the next sends, one each, before they go well again: a code; C{None}
         for no answer, and a negative number for a cut connection.
     @ivar late: What is stored though its answer was none of success.
-    @ivar requests: Codes of all that was asked.
     @ivar route: Says where a topic is, if it is not here alone.
     """
 

@@ -21,11 +21,7 @@ class FewRequests:
     ask: Ask
 
     async def send(self, topic: str = "T", **properties: str) -> None:
-        """Send a message.
-
-        @param properties: C{UNIQ_KEY} and others.
-        @raise AssertionError: If it is refused, as by all of these.
-        """
+        """Send a message with C{UNIQ_KEY} and others, which is not refused, as all of these are."""
         ext = sending(topic, properties=properties)
         await self._must(Command(code=Code.SEND_MESSAGE_V2, ext=ext, body=b"hello"))
 

@@ -22,11 +22,7 @@ BATCH = 1000
 
 
 class FollowerCase(LogTestCase):
-    """Tests of a follower.
-
-    @ivar repairs: What it asked to be repaired, and the promise.
-    @ivar marks: What it said about bootstrapping.
-    """
+    """Tests of a follower: what it asked to be repaired, and said about bootstrapping."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -51,10 +47,7 @@ class FollowerCase(LogTestCase):
         return copy
 
     def follow(self, log: CommitLog, **more: Any) -> Follower:
-        """Start to follow with a log.
-
-        @param more: Settings, and attributes of the follower.
-        """
+        """Start to follow with a log, settings, and attributes of the follower."""
         names = ("is_bootstrapping", "reportable", "followed", "judge")
         bounds = more.pop("bounds", None)
         ends = {"ends": more.pop("ends")} if "ends" in more else {}

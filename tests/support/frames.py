@@ -24,13 +24,7 @@ RECORDINGS = tuple(sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER
 
 @frozen
 class CapturedFrame:
-    """One frame, and what its sender meant.
-
-    @ivar raw: The whole frame.
-    @ivar header: Its header's bytes.
-    @ivar body: Its body's bytes.
-    @ivar note: Everything the recording says of it, see C{tests/data/README.md}.
-    """
+    """One whole frame, and what its sender meant (C{tests/data/README.md})."""
 
     raw: bytes
     header: bytes

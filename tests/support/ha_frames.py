@@ -8,21 +8,14 @@ from rmqha.wire.ha_frame import TRANSFER_HEADER
 
 
 def encode_header(offset: int, size: int) -> bytes:
-    """A frame's header.
-
-    @param offset: Physical offset of the body's first byte, or, with no body, the next
-        offset the master would send.
-    @param size: Bytes of the body; 0 is a heartbeat.
-    """
+    """The header of a frame at an offset; without a body, a heartbeat, the next one to be sent."""
     return TRANSFER_HEADER.pack(offset, size)
 
 
 def append_frame(log: CommitLog, offset: int, data: memoryview | bytes) -> None:
     """Append one whole frame's body to a log, as a connection does piece by piece; it may span
-    files.
-
-    @raise FrameOffsetMismatch: If it does not continue the log.
-    @raise DiskFull: If there is no room; nothing of it is log then.
+    files, and
+    has to continue the log.  Without room nothing of it is log.
     """
     view = memoryview(data)
     try:

@@ -14,11 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @frozen
 class Import:
-    """One imported name.
+    """One imported name, dotted, and the module that imports it.
 
-    @ivar path: The file that imports.
-    @ivar importer: The module it is, dotted; a package has its own name.
-    @ivar name: The imported module, or module and name, dotted.
     @ivar outermost: The statement stands alone at a module's top level.
     """
 

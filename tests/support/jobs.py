@@ -58,10 +58,7 @@ def log_files(store: Path) -> list[Path]:
 
 
 def stored(log: MemoryLog, root: Path) -> Path:
-    """Write a log in memory as a store's files.
-
-    @return: The store's root.
-    """
+    """Write a log in memory as a store's files, and return the store's root."""
     folder = root / "commitlog"
     folder.mkdir(parents=True)
     for start in range(0, len(log.data), log.file_size):

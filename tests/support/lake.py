@@ -27,10 +27,7 @@ def written(work: WriteRanges, options: ReadOptions) -> list[Written]:
 
 
 def append(target: Target, path: Path, *, commit: bool = True, **options: Any) -> list[Written]:
-    """Add what a store has.
-
-    @param commit: Whether the batch is committed, and not left as a kill would.
-    """
+    """Add what a store has; the batch is committed, or left as a kill would."""
     parsed = ReadOptions.parse({"path": path, "visibility": "log", **options})
     table = Appending(target, parsed)
     try:

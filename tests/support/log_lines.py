@@ -19,10 +19,7 @@ def log_events(case: SynchronousTestCase | TestCase) -> list[Any]:
 def log_lines(
     case: SynchronousTestCase | TestCase, *, least: Any = LogLevel.debug, namespace: str = ""
 ) -> list[str]:
-    """The lines from now on, of a level at least.
-
-    @param namespace: Whose they are; all by default.
-    """
+    """The lines from now on, of a level at least, and of all namespaces by default."""
     lines: list[str] = []
 
     def observe(event: Any) -> None:

@@ -152,9 +152,9 @@ class LogTestCase(SynchronousTestCase):
     def service(
         self, root: Path, *, clock: Clock | None = None, master: bool = True, **more: Any
     ) -> StoreService:
-        """The service of a store with the golden stores' sizes, not yet started.
-
-        @param more: Attributes of its environment and of the opening, and C{settings}.
+        """The service of a store with the golden stores' sizes, not yet started; its environment,
+        opening and
+        settings may have other attributes.
         """
         opening = {
             name: more.pop(name)

@@ -15,11 +15,7 @@ SECONDS = 600.0 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 0.0
 
 
 def run_machine(machine: type[RuleBasedStateMachine], *, count: int, steps: int) -> None:
-    """Try a machine with random orders of its rules.
-
-    @param count: The tries of a whole run.
-    @param steps: The steps of one try.
-    """
+    """Try a machine, so often, with so many random orders of its rules."""
     end = time.monotonic() + SECONDS
     tried = settings(max_examples=tries(count), stateful_step_count=steps)
     while True:

@@ -59,10 +59,7 @@ def record(
 
 @define(eq=False)
 class MemoryLog:
-    """A log whose bytes are one buffer; what is appended is confirmed at once.
-
-    @ivar confirmed: May be set lower than L{end} by a test.
-    """
+    """A log whose bytes are one buffer; unless a test lowers it, all is confirmed at once."""
 
     file_size: int = 1 << 16
     min_offset: int = 0
@@ -107,11 +104,7 @@ class MemoryLog:
         sys_flag: int = 0,
         store_timestamp: int = 1_700_000_000_000,
     ) -> int:
-        """Append a record, with a blank before it if the file is too full for it.
-
-        @param queue_offset: The next one of its queue unless given.
-        @return: Its physical offset.
-        """
+        """Append a record, after a blank if the file is too full; where it begins."""
         name = topic, queue_id
         if queue_offset is None:
             queue_offset = self.next_offsets.get(name, 0)

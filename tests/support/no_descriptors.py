@@ -15,11 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 @define
 class NoDescriptors:
-    """Makes C{open}, C{dup} and C{mmap} fail once there are no more descriptors.
-
-    @ivar left: How many more the process may open; what it closes comes back.
-    @ivar error: What the system says then.
-    """
+    """Makes C{open}, C{dup} and C{mmap} fail once so many descriptors are open."""
 
     left: int = 1 << 30
     error: int = errno.EMFILE

@@ -51,10 +51,7 @@ class Nonsense:
     random: Random
 
     def send(self, address: str, count: int) -> int:
-        """Send some.
-
-        @return: How many a broker has taken.
-        """
+        """Send some, and return how many a broker has taken."""
         kinds = (self._topic, self._topics, self._group, self._groups, self._offset)
         taken = 0
         for _ in range(count):

@@ -23,10 +23,7 @@ _Kind = TypeVar("_Kind", bound=ObjectServer)
 
 @cache
 def server(kind: type[_Kind]) -> _Kind:
-    """The server of a kind, started when it is first needed.
-
-    @raise SkipTest: If it was not fetched.
-    """
+    """The server of a kind, started when it is first needed."""
     folder = Path(tempfile.mkdtemp(prefix="objects-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -39,10 +36,7 @@ def server(kind: type[_Kind]) -> _Kind:
 
 
 class ServerCase(TierCase):
-    """A store, and a tier in a folder of its own in a server.
-
-    @cvar kind: Which server.
-    """
+    """A store, and a tier in a folder of its own in a server."""
 
     kind: type[ObjectServer]
 

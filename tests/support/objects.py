@@ -32,11 +32,7 @@ class Killed(BaseException):
 
 
 class Objects(FileSystemHandler):  # type: ignore[misc]
-    """All objects, by bucket and name.
-
-    @ivar changes: How many changes were asked for.
-    @ivar before: Called with the number of each change, before it is made.
-    """
+    """All objects, by bucket and name; what is C{before} is called with each change's number."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}

@@ -19,10 +19,7 @@ from tests.support.fake_broker import Answering
 
 @define(eq=False)
 class OwnNameServer:
-    """One, with the brokers that a test registers.
-
-    @ivar requests: Codes of what was asked.
-    """
+    """One, with the brokers that a test registers."""
 
     requests: list[int] = field(factory=list)
     server: Answering = field(init=False)

@@ -14,11 +14,7 @@ from rmqha.wire.remoting.headers import admin, clients, namesrv, offsets, pop, p
 
 @frozen
 class Headers:
-    """The headers of one code.
-
-    @ivar request: Of the request; C{None} if it has no fields.
-    @ivar answer: Of an answer with code 0.
-    """
+    """The headers of one code; without fields C{None}."""
 
     request: type[AttrsInstance] | None = None
     answer: type[AttrsInstance] | None = None

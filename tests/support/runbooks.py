@@ -78,10 +78,7 @@ class Machine:
             path.chmod(0o755)
 
     def run(self, command: str, names: dict[str, str]) -> str:
-        """Run a line of a page.
-
-        @return: What is seen.
-        """
+        """Run a line of a page, and return what is seen."""
         for name, here in names.items():
             command = command.replace(name, here)
         done = subprocess.run(
@@ -110,10 +107,7 @@ class Machine:
 
 
 class RunbookTestCase(SynchronousTestCase):
-    """Tests that follow a page.
-
-    @ivar folder: For what the test makes.
-    """
+    """Tests that follow a page in a folder."""
 
     folder: Path
 

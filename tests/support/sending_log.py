@@ -29,10 +29,7 @@ class MemoryLog:
         return memoryview(self._file(start))[offset - start : stop - start].toreadonly()
 
     def put(self, data: bytes) -> tuple[int, int]:
-        """Append bytes and tell the listeners.
-
-        @return: Where they begin and end.
-        """
+        """Append bytes and tell the listeners, and return where they begin and end."""
         begin = self.end
         view = memoryview(data)
         while view:

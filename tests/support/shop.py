@@ -38,11 +38,7 @@ have 18 orders each."""
 
 @define
 class Shop:
-    """Writes the log.
-
-    @ivar root: The store's root.
-    @ivar end: Physical offset of its end.
-    """
+    """Writes the log."""
 
     root: Path
     end: int = 0
@@ -58,11 +54,7 @@ class Shop:
         queue_id: int = 0,
         **more: Any,
     ) -> tuple[int, int]:
-        """Append a message.
-
-        @param at: When, in milliseconds since 1970.
-        @return: Its physical and its queue offset.
-        """
+        """Append a message of a time: its physical and its queue offset."""
         serial = sum(self._places.values())
         unique = {"UNIQ_KEY": f"7F00000100002A139F16{serial:012X}"}
         host = {"born_host": ("10.0.0.7", 40000), "store_host": ("10.0.0.5", 10911)}
@@ -106,10 +98,7 @@ class Shop:
 
 
 def shop(root: Path) -> tuple[Path, int]:
-    """Make the store.
-
-    @return: Its root, and a physical offset about the middle of its log, between records.
-    """
+    """Make the store: its root, and an offset amid its log, between records."""
     made, middle = Shop(root), 0
     for number in range(ORDERS):
         at = START + number * HOUR

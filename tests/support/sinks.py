@@ -20,13 +20,10 @@ class MemorySink:
 
     @ivar size: Bytes of the log; offsets beyond it have no room.
     @ivar file_size: Where rooms end.
-    @ivar log: The bytes, each where its frame said it belongs.
     @ivar events: C{("frame", offset, size)}, C{("end",)}, C{("heartbeat", offset)} and
         C{("violation", text)} in order.
-    @ivar violations: The errors of the last kind.
     @ivar rooms: Each room asked for: offset and what was left.
-    @ivar received: Bytes of bodies so far.
-    @ivar turns: C{received} at the end of each turn.
+    @ivar turns: The bytes of bodies that were received, at the end of each turn.
     @ivar on: By the name of a call: what to do in it, after it was noted.
     """
 

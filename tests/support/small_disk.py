@@ -10,11 +10,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 
 def small_disk(case: SynchronousTestCase, size: int, kind: str = "tmpfs") -> Path:
-    """Mount one until a test ends; skip the test where that is not allowed.
-
-    @param size: In bytes.
-    @param kind: C{tmpfs}, or C{ext4}: one of this size has blocks of 1 KiB.
-    @return: Where it is.
+    """Mount one until a test ends, of so many bytes, as C{tmpfs} or C{ext4}, which has blocks of 1
+    KiB
+    then; skip the test where that is not allowed.
     """
     folder = Path(tempfile.mkdtemp(prefix="small-disk-"))
     case.addCleanup(_remove, folder)

@@ -68,21 +68,13 @@ def _stop(made: SparkCluster, owner: int) -> None:
 
 @cache
 def log() -> tuple[Path, int]:
-    """A store with 24 MiB of messages of 1 and 3 KiB, as a node of ours leaves it; nobody may
-    change it.
-
-    @return: Its root, and its log's end.
-    """
+    """A store with 24 MiB of messages, as a node of ours leaves it, not to be changed."""
     place = Folder("rmqha-log-")
     return place.path, write(place.path)
 
 
 def write(store: Path, total: int = 24 << 20) -> int:
-    """Make a store: no two are equal.
-
-    @param total: Bytes.
-    @return: Its log's end.
-    """
+    """Make a store of so many bytes, no two equal, and return its log's end."""
     end = write_log(store / "commitlog", total, file_size=FILE, bodies=(1000, 3000))
     publish(store, end)
     return end
@@ -101,9 +93,6 @@ class Driver(Piped):
     def __init__(
         self, name: str, environment: dict[str, str] | None = None, cwd: Path = ROOT
     ) -> None:
-        """@param environment: Instead of this process's own.
-        @param cwd: Its current folder.
-        """
         self.folder = Path(tempfile.mkdtemp(prefix="rmqha-driver-"))
         super().__init__(name, self.folder / f"{name}.log")
         self.environment = environment
@@ -139,10 +128,7 @@ class Driver(Piped):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def do(self, do: str, timeout: float = LONG, **content: Any) -> Any:
-        """Give a command and wait for its answer.
-
-        @raise AssertionError: If it fails, or takes too long: with what all its threads do.
-        """
+        """Give a command and wait for its answer; a failure tells what all its threads do."""
         asked = self.ask(do, **content)
         deadline = time.monotonic() + timeout
         while not asked.done and time.monotonic() < deadline:
@@ -164,10 +150,7 @@ class Driver(Piped):
 
 
 def without_java(folder: Path) -> dict[str, str]:
-    """An environment in which no Java is found.
-
-    @param folder: Where its programs go.
-    """
+    """An environment, with programs of a folder, in which no Java is found."""
     for place in reversed(os.environ.get("PATH", "").split(os.pathsep)):
         for program in Path(place).glob("*") if place else ():
             if not program.name.startswith("java"):

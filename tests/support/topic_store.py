@@ -16,13 +16,7 @@ BODY = b"b" * 1000
 
 
 class TopicStore:
-    """A log whose records have some topics, in files of 4 MiB, with the index of a node.
-
-    @ivar root: Where it is.
-    @ivar topics: The topic of each record.
-    @ivar starts: Where it begins.
-    @ivar end: Where the log ends.
-    """
+    """A log of records of some topics, in files of 4 MiB, with the index of a node."""
 
     def __init__(self, root: Path, topics: list[str], began: int) -> None:
         self.root, self.topics, self.starts = root, topics, list[int]()

@@ -23,11 +23,7 @@ class Unreadable:
 
 
 def make_unreadable(case: SynchronousTestCase, path: Path, number: int = errno.EIO) -> Unreadable:
-    """Let reads of a file, or of a folder's list, fail.
-
-    @param number: The error.
-    @return: Ends it; else it ends with the test.
-    """
+    """Let reads of a file, or of a folder's list, fail until it is ended, or the test ends."""
     read, listed = Path.read_bytes, os.listdir
 
     def reading(self: Path) -> bytes:

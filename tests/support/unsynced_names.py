@@ -19,10 +19,9 @@ CALLS = ("write", "fsync", "fdatasync", "replace", "rename", "link", "unlink", "
 
 @define(eq=False)
 class UnsyncedNames:
-    """What of a folder is on the disk for certain.
-
-    @ivar root: The folder; what is in it at the beginning is on the disk.
-    @ivar cut: Called before each system call; it may make an image.
+    """What of a folder, on the disk at the beginning, is there for certain.  Before each system
+    call an
+    image may be made.
     """
 
     root: Path

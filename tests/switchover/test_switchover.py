@@ -60,11 +60,7 @@ class Nobody:
 
 
 class ToldBroker(AskedBroker):
-    """A broker that a test makes.
-
-    @ivar state: What it is; C{None} while it does not run.
-    @ivar permitted: Each C{brokerPermission} that it was given.
-    """
+    """A broker that a test makes; its state, C{None} while it does not run, and permissions."""
 
     def __init__(self, address: str, state: BrokerLook | None) -> None:
         super().__init__(address, Nobody())
@@ -170,10 +166,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.successResultOf(running)
 
     def fails(self, what: Coroutine[Any, Any, None], error: type[Exception]) -> str:
-        """Run it until it fails.
-
-        @return: What it says.
-        """
+        """Run it until it fails, and return what it says."""
         running = Deferred.fromCoroutine(what)
         for _ in range(100):
             self.clock.advance(0.1)

@@ -180,10 +180,7 @@ class CommandTests(TierCase, CommandTestCase):
         self.objects.kept["bucket/else"] = b""
 
     def follow(self, between: Callable[[int], None]) -> Any:
-        """Run C{rmqha tier --follow}, for three looks at most.
-
-        @param between: Called with the number of each look that is over.
-        """
+        """Run C{rmqha tier --follow}, for three looks at most, with a call after each."""
         from rmqha.cli.archives import tier
 
         looks: list[float] = []

@@ -39,10 +39,7 @@ lake.append(lake.Target.at(sys.argv[1]), Path(sys.argv[2]), tier=sys.argv[3])
 
 
 class Ways:
-    """Upload, join, restore; and what goes wrong.
-
-    @cvar away: The URL of a server that does not answer.
-    """
+    """Upload, join, restore; and what goes wrong, also with a server that does not answer."""
 
     away: str
 
@@ -144,10 +141,7 @@ class Ways:
         )
 
     def killed(self, *args: str | Path) -> int:
-        """Run it again and again, killed at any moment, and then to its end.
-
-        @return: How often it was killed.
-        """
+        """Run it again and again, killed at any moment; how often, before it ended."""
         seed = random.SystemRandom().getrandbits(32)
         moments, kills = random.Random(seed), 0
         for _ in range(tries(6)):

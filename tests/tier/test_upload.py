@@ -168,10 +168,7 @@ class InterruptedTests(TierCase):
     """What an upload leaves that was interrupted, and what becomes of it."""
 
     def interrupted(self, at: str) -> list[str]:
-        """Upload until an object's name ends so, which is not written.
-
-        @return: What was written.
-        """
+        """Upload until an object's name ends so, which is not written: what was written."""
         real, names = ObjectFolder.write, []
 
         def write(folder: ObjectFolder, name: str, parts: Any) -> None:

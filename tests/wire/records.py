@@ -34,10 +34,7 @@ _long = st.integers(128, MAX_TOPIC_V2).map("t".__mul__)
 
 
 def messages(**fixed: Any) -> st.SearchStrategy[Message]:
-    """Every kind of message: short and long topics, either kind of address, any numbers.
-
-    @param fixed: Strategies to use in place of the usual ones, by field.
-    """
+    """Every kind of message: short and long topics, either kind of address, any numbers."""
     usual: dict[str, Any] = {
         "topic": st.one_of(_short, _long),
         "queue_id": _signed_32,

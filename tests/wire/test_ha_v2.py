@@ -170,10 +170,7 @@ class MasterMessagesTests(SynchronousTestCase):
         self.assertEqual(heard(pieces(b"".join(map(written, messages)), cuts)), messages)
 
     def refused(self, data: bytes, error: type[Exception]) -> str:
-        """Have a stream refused, now and later.
-
-        @return: The words.
-        """
+        """Have a stream refused, now and later, and return the words."""
         decoder = MasterMessages()
         for chunk in (data, encode_answer(0, ())):
             with self.assertRaises(error) as raised:

@@ -14,10 +14,7 @@ from tests.support.logs import now
 
 @define
 class Signing:
-    """A client that signs, or does not.
-
-    @ivar account: Its account; empty for none.
-    """
+    """A client that signs with its account, or does not."""
 
     client: Client
     account: str = ""

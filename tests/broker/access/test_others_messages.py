@@ -78,10 +78,7 @@ class SentBackTests(AccessTestCase):
     """36."""
 
     def stored(self, topic: str, **more: Any) -> int:
-        """Store a message.
-
-        @return: Its place in the log.
-        """
+        """Store a message, and return its place in the log."""
         told = self.by("operator").ask(SEND_V2, b"secret", **sending(topic, **more))
         return int(told.ext["msgId"][-16:], 16)
 

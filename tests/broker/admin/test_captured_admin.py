@@ -124,10 +124,7 @@ class AdminTests(BrokerTestCase):
                 client.heard()
 
     def replay(self, version: str) -> int:
-        """Ask all that was asked.
-
-        @return: How many requests that was.
-        """
+        """Ask all that was asked, and return how many requests that was."""
         self.begin(version)
         asked: dict[tuple[int, int], CapturedFrame] = {}
         count = 0

@@ -21,12 +21,7 @@ SERVERS = ("10.0.0.9:9876", "10.0.0.10:9876")
 
 
 class Cluster:
-    """Name servers, and who lives at the addresses that they know.
-
-    @ivar listed: By name server, the brokers of our name by id.
-    @ivar frozen: Name servers that do not answer.
-    @ivar living: By address, who answers there.
-    """
+    """Name servers and their brokers of our name by id, and who lives at the addresses."""
 
     def __init__(self) -> None:
         self.listed: dict[str, dict[int, str]] = {}
@@ -161,10 +156,7 @@ class CheckTests(TwinCase):
         self.addCleanup(globalLogPublisher.removeObserver, observe)
 
     def look(self, epoch: int | None) -> list[str]:
-        """The time comes, and there is another one with this epoch.
-
-        @return: Names of what makes the master unhealthy.
-        """
+        """Another one with this epoch comes: names of what makes the master unhealthy."""
         self.cluster.lists(THERE)
         self.cluster.living = {} if epoch is None else {THERE: master(epoch)}
         self.clock.advance(PERIOD)

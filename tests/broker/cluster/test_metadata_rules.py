@@ -28,10 +28,7 @@ def topics_body(*names: str, version: dict[str, int] | None = None, **instead: A
 
 
 def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -> TableChecks:
-    """What was adopted before: these names, besides those every broker has.
-
-    @param own: Whether they are only known from our table.
-    """
+    """What was adopted before: these names, besides those every broker has."""
     known = frozenset(names)
     last = None if own else known | {"broker-a", "C"}
     return TableChecks(last=Last(version=version, names=last), own=known)
@@ -39,10 +36,7 @@ def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -
 
 @frozen
 class Case:
-    """One table and what is to become of it.
-
-    @ivar refused: A part of the reason; C{""} if it is believed.
-    """
+    """One table and what is to become of it: a reason, or C{""} if it is believed."""
 
     what: str
     body: bytes

@@ -17,12 +17,7 @@ from tests.broker.metadata_master import PlayedMaster, group, offsets_body, topi
 
 @define(eq=False)
 class VersionedMaster(PlayedMaster):
-    """A master of ours: its table of offsets has a version.
-
-    @ivar version: Of the table.
-    @ivar questions: What was asked of it, since which version.
-    @ivar waiting: The question that is not answered yet.
-    """
+    """A master of ours: its table of offsets has a version."""
 
     version: str = "one-1"
     questions: list[str] = field(factory=list)

@@ -36,10 +36,7 @@ def cluster(addresses: dict[int, str], name: str = "broker-a", of: str = "C") ->
 
 @define
 class Others:
-    """A client of name servers and slaves.
-
-    @ivar bodies: What each answers: a body, an exception, C{None} for nothing, or a code.
-    """
+    """Name servers and slaves: each answers a body, an exception, C{None} (nothing), or a code."""
 
     bodies: dict[str, Any] = field(factory=dict)
     asked: list[tuple[str, int]] = field(factory=list)

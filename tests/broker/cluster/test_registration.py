@@ -36,12 +36,7 @@ NAME = "names.test"
 
 @define
 class NameServers:
-    """A client whose name servers are the test.
-
-    @ivar asked: All requests so far, with whom they went to.
-    @ivar answers: What each says: an answer's fields and body, or a Deferred.
-    @ivar patience: How long each was waited for the last time.
-    """
+    """A client whose name servers are the test: all requests so far, and what each answers."""
 
     asked: list[tuple[str, Command]] = field(factory=list)
     answers: dict[str, Any] = field(factory=dict)

@@ -29,10 +29,7 @@ NUMBER = FOLLOWERS + 7
 
 
 def recorded(code: int, **fields: object) -> Command:
-    """What a member of Java's sent.
-
-    @param fields: What is to be there instead.
-    """
+    """What a member of Java's sent, with some other fields."""
     line = next(
         each for each in reversed(lines(RUN)) if (each["dir"], each["code"]) == ("request", code)
     )

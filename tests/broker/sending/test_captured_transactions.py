@@ -55,10 +55,7 @@ class TransactionTests(BrokerTestCase):
         self.assertEqual(sorted(stored), ["commit", "unknown-then-commit"])
 
     def halves(self, client: Client, recording: list[CapturedFrame]) -> dict[str, tuple[str, str]]:
-        """Send the half messages.
-
-        @return: Where each one is, by its unique key: offsets in its queue and in the log.
-        """
+        """Send half messages: by their unique keys, offsets in the queue and in the log."""
         answers = {
             frame.note["opaque"]: frame
             for frame in recording

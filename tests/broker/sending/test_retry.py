@@ -20,10 +20,7 @@ class SendBackTests(BrokerTestCase):
     """Request 36: a message by its place in the log."""
 
     def sent(self, **more: Any) -> int:
-        """Send a message.
-
-        @return: Where it is in the log.
-        """
+        """Send a message, and return where it is in the log."""
         answer = self.client().ask(SEND_V2, sending("T", **more), b"hello")
         return int(answer.ext["msgId"][16:], 16)
 

@@ -159,10 +159,7 @@ class DurableTests(JournalTestCase):
     @given(STEPS, st.integers(0, 3))
     @run_settings(max_examples=tries(120), deadline=None)
     def test_any_crash(self, steps: list[tuple[Any, ...]], torn: int) -> None:
-        """Whatever happens, a crash finds the state of one moment, at most an interval back.
-
-        @param torn: Bytes that the crash cuts off the journal's end.
-        """
+        """Whatever happens, a torn one too, a crash finds one moment, an interval back at most."""
         self.setUp()
         states = [self.held(self.offsets)]
         for what, topic, group, queue_id, offset in steps:

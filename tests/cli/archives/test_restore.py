@@ -51,10 +51,7 @@ class RestoreCase(CommandTestCase, LogTestCase):
         self.dest = self.folder() / "restored"
 
     def restore(self, *args: str | Path, source: Path | None = None) -> Any:
-        """Restore, and check the new store as an operator would.
-
-        @return: What the command said.
-        """
+        """Restore, and check the new store as an operator would: what the command said."""
         said = self.answer("restore", source or self.store, self.dest, *args)
         verified = self.run_command("verify", self.dest, "--deep")
         self.assertEqual(verified.exit_code, 0, verified.output)

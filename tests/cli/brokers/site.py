@@ -28,11 +28,7 @@ Answers = Callable[[Command], Command]
 
 @define
 class Wire:
-    """What commands ask through, in the place of sockets.
-
-    @ivar peers: Who answers at an address.
-    @ivar asked: Address and code of all that was asked.
-    """
+    """What commands ask through, in the place of sockets: all questions, and who answers."""
 
     clock: Clock
     peers: dict[str, Client | Answers] = field(factory=dict)
@@ -58,11 +54,7 @@ class Wire:
 
 
 class SiteTestCase(BrokerTestCase, CommandTestCase):
-    """Commands, and a master in memory.
-
-    @ivar wire: Where others may be put.
-    @ivar routed: The topics that the name server knows.
-    """
+    """Commands, and a master in memory."""
 
     routed: tuple[str, ...] = ()
 

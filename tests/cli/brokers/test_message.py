@@ -21,10 +21,7 @@ class MessageTests(SiteTestCase):
         self.succeed("topic", "create", "Orders", "--read", "2", "--write", "2", *AT)
 
     def send(self, *words: str) -> dict[str, Any]:
-        """Send one.
-
-        @return: What is said of it.
-        """
+        """Send one, and return what is said of it."""
         (row,) = self.answer("message", "send", "Orders", *words, *AT)["sent"]
         self.clock.advance(1.0)
         return dict(row)

@@ -36,12 +36,9 @@ class FakeEtcd(Resource):
     @ivar leases: When each is over, and its TTL.
     @ivar refused: What is answered instead, by path: status and text.
     @ivar late: Paths that are worked at and not answered.
-    @ivar gone: Addresses that refuse connections.
-    @ivar dark: Addresses to which no connection comes to be.
+    @ivar dark: Addresses to which no connection comes to be; C{gone} ones refuse them.
     @ivar mute: Addresses that take what comes and answer nothing.
-    @ivar alarms: Those it has.
     @ivar account: User and password; C{None} while its authentication is off.
-    @ivar asked: What came: address and path.
     """
 
     clock: Clock

@@ -40,11 +40,7 @@ AT_ONCE = 1.5
 
 
 class WalkthroughCase(FaultTestCase):
-    """A cluster whose two masters are SYNC, and whose slaves are in sync.
-
-    @ivar masters: By broker name.
-    @ivar slaves: The same.
-    """
+    """A cluster whose two masters are SYNC, and whose slaves are in sync, by broker name."""
 
     #: Keys of one pair or the other.
     more: dict[str, dict[str, Any]] = {}
@@ -140,10 +136,7 @@ class WalkthroughCase(FaultTestCase):
         return [f"order {next(self._bodies):05}" for _ in range(count)]
 
     def produce(self, client: Client, count: int) -> list[str]:
-        """Send that many; the client must be told that each is stored as the master promises.
-
-        @return: Their bodies.
-        """
+        """Send that many, all stored as the master promises, and return their bodies."""
         new = self.bodies(count)
         answers = client.send(TOPIC, new)
         unsent = [body for body, one in zip(new, answers, strict=True) if NO_ROUTE in one.error]
@@ -157,10 +150,7 @@ class WalkthroughCase(FaultTestCase):
         return str([answer for answer in answers if answer.status != "SEND_OK"][:3])
 
     def direct(self, node: Node, count: int) -> Counter[int]:
-        """Send to one broker, as a client that has it in its route.
-
-        @return: How often it answered which code.
-        """
+        """Send to one broker, as a client with such a route: how often it answered which code."""
         with Remote(node.port) as client:
             sent = [send(TOPIC, body.encode()) for body in self.bodies(count)]
             return Counter(answer.code for answer in client.ask_all(sent))

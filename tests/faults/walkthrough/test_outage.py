@@ -71,10 +71,7 @@ class OutageTests(WalkthroughCase):
         return found
 
     def kill(self, broker: str) -> Node:
-        """Kill a master, and wait until the name server knows.
-
-        @return: Its slave.
-        """
+        """Kill a master, wait until the name server knows, and return its slave."""
         self.masters[broker].kill9()
         gone = f"127.0.0.1:{self.masters[broker].port}"
         until(

@@ -57,13 +57,10 @@ def at(master: int = OWN, epoch: int = EPOCH, *ids: int, set_epoch: int = 1) -> 
 
 @define(eq=False)
 class PuppetCoordinator:
-    """A controller that answers when told to.
+    """A controller that answers when told to; what C{current} fails with while it is C{down}.
 
-    @ivar state: What it has decided.
     @ivar patient: Whether changes wait for L{answer}; else they are made at once.
-    @ivar asked: The changes that were asked for.
     @ivar waiting: Those that wait, with what they are to be answered to.
-    @ivar down: What C{current} fails with.
     """
 
     state: SetState
@@ -103,10 +100,7 @@ class PuppetCoordinator:
         answered.callback(self.state)
 
     def refuse(self, error: Exception, *, made: bool = False) -> None:
-        """Fail the oldest change.
-
-        @param made: Whether it is made all the same.
-        """
+        """Fail the oldest change, which may be made all the same."""
         old, new, answered = self.waiting.pop(0)
         if made:
             self.made(old, new)

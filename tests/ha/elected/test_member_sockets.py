@@ -99,9 +99,9 @@ class MemberSocketTests(TestCase):
         tls: OutgoingTls = IN_CLEAR_TEXT,
         strangers: Mapping[str, OutgoingTls] | None = None,
     ) -> None:
-        """A member copies 20 MB of two epochs, enters the set, and holds SYNC writes of a third.
-
-        @param strangers: What others connect with who are refused, by the reason.
+        """A member copies 20 MB of two epochs, enters the set, and holds SYNC writes of a third,
+        while
+        C{strangers} are refused.
         """
         log = MemoryLog(file_size=3_000_000)
         log.put(random.Random(1).randbytes(END))

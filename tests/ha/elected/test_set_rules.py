@@ -28,8 +28,7 @@ OTHERS = (SLAVE, THIRD)
 class SlowCoordinator(PuppetCoordinator):
     """A controller whose answers are lost, and which makes changes long after they were asked for.
 
-    @ivar late: Changes that nobody waits for any more.
-    @ivar growth: What is on the master's disk of them.
+    @ivar growth: What is on the master's disk of those that nobody waits for any more.
     @ivar unanswered: Those of them that may be made whatever is answered to the same later.
     """
 
@@ -60,12 +59,7 @@ class SlowCoordinator(PuppetCoordinator):
 
 @define(eq=False)
 class Member:
-    """One that follows for real.
-
-    @ivar holds: Where its log ends, which is ours up to there.
-    @ivar reported: What it has said of that.
-    @ivar protocol: Our end of its connection; C{None} without one.
-    """
+    """One that follows for real: up to where it has our log, and what it has said of that."""
 
     holds: int = 0
     reported: int = 0
@@ -157,10 +151,7 @@ class SetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.controller.down is None)
     @rule(share=st.integers(0, 4))
     def restart(self, share: int) -> None:
-        """The master is killed, and back in its epoch before another one is elected.
-
-        @param share: How much of what was confirmed is known from the disk, of four.
-        """
+        """The master is killed, and back in its epoch with some quarters of what was confirmed."""
         controller = self.controller
         self.master.end()
         for number in OTHERS:

@@ -35,10 +35,8 @@ COUNTS = st.sampled_from((0, 1, 100, 5000, 5000, 5000))
 
 @define(eq=False, repr=False)
 class StockMember:
-    """A stock slave.
+    """A stock slave, its bytes and its epoch file.
 
-    @ivar log: Its bytes.
-    @ivar labels: Its epoch file.
     @ivar seen: The label that it remembers to have seen last, in the file or not.
     @ivar held: Up to where it has acknowledged records that we counted, and not lost them since.
     """
@@ -70,11 +68,7 @@ class StockMember:
                 self.log += event.data
 
     def tear(self, ends: list[int]) -> None:
-        """Cut off what is there of a record that has not come as a whole, as before each
-        connection.
-
-        @param ends: Where the records of the log end.
-        """
+        """Cut off what has not come as a whole record, as before each connection."""
         place = bisect_right(ends, len(self.log))
         if 0 < place < len(ends):
             del self.log[ends[place - 1] :]
@@ -109,11 +103,7 @@ class StockMachine(RuleBasedStateMachine):
         filed=st.booleans(),
     )
     def begin(self, common: int, tail: int, other: int, filed: bool) -> None:
-        """It was master itself, or slave of another one, behind what is common.
-
-        @param other: The epoch of who wrote its tail.
-        @param filed: Whether it has an epoch file.
-        """
+        """It was master itself, or slave of one of another epoch, behind what is common."""
         self.case = SetCase()
         self.case.build(end=0, labels=(EpochLabel(EPOCH, 0),))
         self.case.master.end()
@@ -167,10 +157,7 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(early=st.sampled_from((0, 0, 5000)), count=COUNTS)
     def connect(self, early: int, count: int) -> None:
-        """It connects, says who it is, cuts, reports, and takes something.
-
-        @param early: What it takes before it answers what it is asked.
-        """
+        """It connects, says who it is, takes something C{early}, cuts, reports, and takes more."""
         self.disconnect()
         member = self.member
         size, log = len(member.log), self.case.log

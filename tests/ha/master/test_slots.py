@@ -59,11 +59,9 @@ class SlotsCase(SynchronousTestCase):
         return succeed(None)
 
     def proved(self, name: str, offset: int, began: int = 1, opened: float | None = None) -> None:
-        """A connection acknowledges what it is sent.
-
-        @param name: Its own one; the first letter is its address.
-        @param began: Its first report.
-        @param opened: When it was opened; now, by default.
+        """A connection, whose name begins with its address, acknowledges what it is sent from its
+        first
+        report on; it was opened now, by default.
         """
         at = self.clock.seconds() if opened is None else opened
         slot = self.slots.proved(name[0], offset, began=began, opened=at)
@@ -73,10 +71,7 @@ class SlotsCase(SynchronousTestCase):
     def left(
         self, name: str, offset: int, sent: int | None = None, heard: float | None = None
     ) -> None:
-        """It ends.
-
-        @param heard: When it last reported; now, by default.
-        """
+        """It ends; by default it has just reported."""
         self.slots.left(
             self.by[name],
             offset,
@@ -512,10 +507,7 @@ class MasterTests(MasterCase):
         self.slots = self.factory.slots = RetentionSlots(clock=self.clock)
 
     def replica(self, offset: int, began: int = 200_000) -> Any:
-        """One that has acknowledged what it was sent up to an offset.
-
-        @param began: Its first report.
-        """
+        """One that has acknowledged what it was sent up to an offset, from its first report on."""
         replica, _ = self.fed(began)
         replica.dataReceived(encode_report(offset))
         return replica

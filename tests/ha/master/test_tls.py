@@ -35,10 +35,7 @@ HELLO = bytes.fromhex("16030100c8010000c40303")
 
 
 def identity(authority: Authority, name: str = "", *, mutual: bool = True) -> TlsIdentity:
-    """What one end of replication shows, and believes.
-
-    @param name: Whose certificate; empty for none.
-    """
+    """What one end of replication shows, maybe a certificate of a name, and believes."""
     key, path = authority.certificate(name) if name else (None, None)
     files = TlsFiles(key=key, certificates=path, trusted=authority.root if mutual else None)
     found = TlsIdentity(

@@ -168,10 +168,7 @@ class CaptureTests(SlaveCase):
         return CommitLog(folder=made, end=0 if empty else start, allocator=Allocator())
 
     def replay(self, stream: bytes, first: int, pieces: list[bytes]) -> None:
-        """Receive one conversation.
-
-        @param first: What the stock slave reported first.
-        """
+        """Receive one conversation, after what the stock slave reported first."""
         start, expected = bodies(stream)
         log = self.prefilled(start, empty=first == 0)
         ask = ProbeKind.EMPTY if first == 0 else ProbeKind.OVERLAP

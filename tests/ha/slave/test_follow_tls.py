@@ -50,10 +50,7 @@ class TlsTests(ThreeFilesCase):
         return succeed(self.answer)
 
     def bounds(self, run_id: str = "") -> MasterBounds:
-        """Those of the master's log.
-
-        @param run_id: That of a broker of ours.
-        """
+        """Those of the master's log, with the run id of a broker of ours."""
         identity = BrokerIdentity(name="broker-a", id=0, run_id=run_id)
         return MasterBounds(0, self.theirs.end, 5, identity)
 

@@ -316,13 +316,11 @@ class AskedFirstTests(SynchronousTestCase):
 
 
 class StockMaster:
-    """A master that plays by a stock broker's rules, with their holes: a first report is
-    believed, and what is believed is never forgotten.
+    """A master that plays by a stock broker's rules, with their holes: a first report is believed,
+    and
+    what is believed is never forgotten.
 
-    @ivar end: Where its log ends.
-    @ivar oldest: Where it begins.
     @ivar acked: What its SYNC writes take for replicated.
-    @ivar reachable: Whether its client port answers.
     """
 
     def __init__(self, case: FollowerCase, log: CommitLog) -> None:
@@ -341,10 +339,7 @@ class StockMaster:
         return succeed(MasterBounds(self.oldest, self.end, self.boot))
 
     def answer(self) -> int:
-        """Serve the slave's next connection to its end, or until all is sent.
-
-        @return: Its first report.
-        """
+        """Serve the slave's next connection to its end, or until all is sent: its first report."""
         connection = self.case.accept(within=31)
         first, *_ = connection.reports()
         start = first or self.end - self.end % SIZE

@@ -220,10 +220,7 @@ class StartTests(SynchronousTestCase):
     """L{StartSearch}: where does the master's log begin?"""
 
     def search(self, unit: int, minimum: int, last: int) -> tuple[int, list[int]]:
-        """Ask a master that has everything from C{minimum} on.
-
-        @return: Where the search ended, and what was asked.
-        """
+        """Ask a master that has all from C{minimum} on: where that ends, and what was asked."""
         search = StartSearch(unit)
         self.assertEqual(search.question(), Probe(ProbeKind.EMPTY, 0))
         search.begins_at(last)

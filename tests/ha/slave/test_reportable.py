@@ -14,10 +14,7 @@ class ReportableTests(LogTestCase):
         self.held = self.log(file_size=1 << 20)
 
     def grow(self, *, flushed: bool = True) -> int:
-        """One record more.
-
-        @return: The log's end.
-        """
+        """One record more: the log's end."""
         self.held.put([encoded(300)], [0], STORED)
         if flushed:
             self.held.now_flushed(self.held.end)

@@ -41,10 +41,7 @@ class PoolTests(SynchronousTestCase):
         return self.client.request(address, Command(code=105), timeout)
 
     def answer(self, transport: StringTransport) -> int:
-        """Answer all that was asked over a connection.
-
-        @return: How much it was.
-        """
+        """Answer all that was asked over a connection, and return how much it was."""
         self.clock.advance(0)
         requests = FrameDecoder().receive(transport.value())
         transport.clear()

@@ -65,10 +65,7 @@ class LoopbackTests(TestCase):
         self.registry.register(11, views)
 
     def serve(self, gate: TlsGate | None = None, limits: ConnectionLimits | None = None) -> str:
-        """Listen.
-
-        @return: Where.
-        """
+        """Listen, and return where."""
         self.factory = RemotingFactory(self.registry, reactor, gate=gate, limits=limits)
         port = listen(reactor, self.factory, 0, LOCAL)
         self.addCleanup(port.stopListening)

@@ -19,10 +19,7 @@ NAMES = "names.test:9876"
 
 @define
 class Resolver:
-    """The reactor's, which is the test.
-
-    @ivar known: Addresses by host.
-    """
+    """The reactor's, which is the test: addresses by host."""
 
     known: dict[str, tuple[str, ...]] = field(factory=dict)
 

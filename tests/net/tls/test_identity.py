@@ -263,10 +263,7 @@ class MemoryTests(SynchronousTestCase):
         self.addCleanup(gc.enable)
 
     def hello(self, answers: int) -> None:
-        """Have a client begin a handshake.
-
-        @param answers: How often it reads what the port says.
-        """
+        """Have a client begin a handshake, which reads so often what the port says."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         said, says = ssl.MemoryBIO(), ssl.MemoryBIO()

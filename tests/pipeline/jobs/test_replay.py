@@ -50,10 +50,7 @@ class ResendTests(SynchronousTestCase):
         self.addCleanup(self.broker.server.close)
 
     def resend(self, *rows: dict[str, Any], to: str | None = None) -> dict[tuple[str, str], Any]:
-        """Send rows.
-
-        @return: Messages and bytes by topic and outcome.
-        """
+        """Send rows, and return messages and bytes by topic and outcome."""
         batches = [pa.RecordBatch.from_pylist([each]) for each in rows]
         work = Resend(SendOptions(name_server=(self.broker.address,)), to)
         (told,) = work(batches)

@@ -58,10 +58,7 @@ class StreamTests(SynchronousTestCase):
         self.told: list[Lag] = []
 
     def run_stream(self, format: str, **more: Any) -> Any:
-        """Stream what is there now.
-
-        @return: The query, ended.
-        """
+        """Stream what is there now, and return the query, ended."""
         given = {"visibility": "log", "every": None, "told": self.told.append, **more}
         stores = given.pop("stores", self.store)
         query = stream(session(), stores, self.place / format, format=format, **given)
@@ -241,10 +238,7 @@ class BegunAgainTests(SynchronousTestCase):
     """The command goes on when Spark has lost a process."""
 
     def follow(self, *ends: BaseException | None) -> list[bool]:
-        """Follow a stream that ends so, each time after a minute.
-
-        @return: For each time it was begun whether it was to resume from its table.
-        """
+        """Follow a stream that ends so, each minute: whether it was to resume from its table."""
         now, begun, left = [0.0], [], list(ends)
 
         class Query:

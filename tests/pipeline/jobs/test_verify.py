@@ -53,10 +53,7 @@ class CopiesTestCase(SynchronousTestCase):
         return verify.verify(NO_SPARK, stores, **{"chunk": CHUNK, **more})
 
     def change(self, offset: int, data: bytes, store: Path | None = None) -> None:
-        """Write into a log.
-
-        @param offset: Physical offset.
-        """
+        """Write into a log at a physical offset."""
         file = jobs.log_files(store or self.slave)[offset // golden.LOG_FILE_SIZE]
         jobs.change(file, offset % golden.LOG_FILE_SIZE, data)
 

@@ -32,10 +32,7 @@ FILE = 1 << 20
 
 
 def store_of(topics: int, records: int) -> tuple[Path, int]:
-    """A log of many topics in turn.
-
-    @return: Its root, and how many records it has.
-    """
+    """A log of many topics in turn: its root, and how many records it has."""
     root = Path(tempfile.mkdtemp(prefix="topics-"))
     (root / "commitlog").mkdir()
     data, offset = bytearray(), 0

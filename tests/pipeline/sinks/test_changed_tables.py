@@ -336,10 +336,7 @@ class RowsGoneTests(ChangedTestCase):
             self.assert_told(target)
 
     def emptied(self, target: Target, start: int | None) -> None:
-        """Delete rows with the means of the format.
-
-        @param start: Physical offset of the first one, C{None} for all.
-        """
+        """Delete rows with the format's means, of one physical offset, or all."""
         if target.format is Format.DELTA:
             DeltaTable(target.root).delete(
                 start if start is None else f"physical_offset >= {start}"

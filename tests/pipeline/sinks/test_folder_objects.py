@@ -205,10 +205,7 @@ class TwoJobsTests(ObjectsCase):
             self.assertGreater(at, 4)
 
     def pauses(self, one: Callable[[], object], other: Callable[[], object], at: int) -> bool:
-        """Let one stand still before a change, while the other goes.
-
-        @return: Whether it makes so many changes.
-        """
+        """Let one stand still before a change, while the other goes, if it makes so many."""
 
         def run(number: int) -> None:
             if number == at + 1:

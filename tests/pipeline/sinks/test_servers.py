@@ -158,10 +158,7 @@ class ObjectTables:
         self.assertEqual([], list(target.shape.folder.walk(STAGED)))
 
     def killed(self, format: Format, check: Callable[[], None] = lambda: None) -> None:
-        """Add to a table in processes that are killed, and at last in this one.
-
-        @param check: What holds after each kill.
-        """
+        """Add in processes that are killed, checking each time, and at last in this one."""
         self.seed = random.SystemRandom().getrandbits(32)
         moments = random.Random(self.seed)
         command = [sys.executable, "-c", WRITE, self.out, str(self.store), format.value]

@@ -203,10 +203,7 @@ class StreamTests(SynchronousTestCase):
         self.place = Path(tempfile.mkdtemp(dir=folder()))
 
     def run_stream(self, trigger: str = "availableNow", **options: object) -> Any:
-        """Run a stream of what is there into Parquet files.
-
-        @return: The query, ended.
-        """
+        """Run a stream of what is there into Parquet files, and return the query, ended."""
         reader = session().readStream.format("rmqha").option("columns", "physical_offset,topic")
         for name, value in {"visibility": "log", "path": str(self.store), **options}.items():
             reader = reader.option(name, str(value))

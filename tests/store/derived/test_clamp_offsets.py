@@ -40,10 +40,7 @@ class ClampTestCase(LogTestCase):
         return opened_lookup(self.opened_store)
 
     def write(self, name: str, table: dict[Any, Any], log_end: int | None = None) -> Path:
-        """A table as a broker keeps it.
-
-        @param log_end: Where the log has to end for it, if it says so.
-        """
+        """A table as a broker keeps it, which may say where the log has to end for it."""
         path = self.root / "config" / name
         told = {} if log_end is None else {"maxPhyOffset": log_end}
         json_table.replace(path, {"offsetTable": table, "more": 7, **told})  # type: ignore[dict-item]

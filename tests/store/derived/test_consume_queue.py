@@ -248,10 +248,7 @@ class CutTests(QueueTestCase):
         self.assertEqual(queue.max_offset, 7)
 
     def trim(self, queue: ConsumeQueue, log_min: int) -> int:
-        """The log begins later, and files go.
-
-        @return: How many.
-        """
+        """The log begins later, and files go; how many."""
         found = queue.deleted(log_min)
         count = 0 if found is None else queue.forget(found)
         files = len(os.listdir(queue.folder))

@@ -34,10 +34,7 @@ class IdleTests(LogTestCase):
         return self.opened(self.root, clock=self.clock, settings={"file_size": FILE_SIZE})
 
     def again(self, *, marked: bool = True) -> Store:
-        """Open it after a kill.
-
-        @param marked: Whether what was noted of queues is there still.
-        """
+        """Open it after a kill, with what was noted of queues or without."""
         (self.root / "abort").touch()
         if not marked:
             for path in (self.root / "rmqha").glob("dispatched.json*"):

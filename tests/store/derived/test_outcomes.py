@@ -48,10 +48,7 @@ class OutcomesTestCase(LogTestCase):
 
 class DelayTests(OutcomesTestCase):
     def delayed(self, body: bytes, level: int = 1, **more: Any) -> Message:
-        """Store one that waits.
-
-        @return: Its copy, to be stored when it is due.
-        """
+        """Store one that waits, and return its copy, to be stored when it is due."""
         told = {"DELAY": str(level), "REAL_TOPIC": "T", "REAL_QID": "0"}
         given: dict[str, Any] = {"born_timestamp": STORED, "properties": encode(told)} | more
         message = Message(

@@ -40,11 +40,7 @@ STEPS = st.one_of(
 
 @define(eq=False)
 class Side:
-    """A store that dispatches, compiled or in the plain way.
-
-    @ivar compiled: Which.
-    @ivar told: What its listeners heard.
-    """
+    """A store that dispatches, compiled or in the plain way, and what its listeners heard."""
 
     test: DerivedTestCase
     log: MemoryLog

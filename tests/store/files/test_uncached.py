@@ -28,10 +28,7 @@ class UncachedTests(LogTestCase):
             os.fdatasync(file.fileno())
 
     def cached(self, *pages: int) -> bytes:
-        """Leave only some pages in the cache.
-
-        @return: Which are, as L{resident} says.
-        """
+        """Leave only some pages in the cache, and return which are, as L{resident} says."""
         with open(self.path, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)

@@ -21,10 +21,7 @@ ALL = [0, 1, 2, 3, 4, 5]
 
 
 class BackupTestCase(RetentionTestCase):
-    """Tests with a store of a year ago, at an hour of C{deleteWhen}.
-
-    @ivar backup: Its folder; no node has it open.
-    """
+    """Tests with a store of a year ago, at an hour of C{deleteWhen}, that no node has open."""
 
     def setUp(self) -> None:
         super().setUp()

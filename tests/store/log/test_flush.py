@@ -50,10 +50,7 @@ class FlusherTestCase(LogTestCase):
         )
 
     def put(self, size: int = 1000) -> int:
-        """Append a record.
-
-        @return: Where it ends.
-        """
+        """Append a record, and return where it ends."""
         self.log_.put([encoded(size)], [0], STORED)
         return self.log_.end
 

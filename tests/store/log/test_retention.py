@@ -561,10 +561,7 @@ class StopTests(RetentionTestCase):
 
 
 class RetentionMachine(RuleBasedStateMachine):
-    """Writes, time, disk and replicas in any order, with stops and kills between them.
-
-    @cvar case: Opens stores.
-    """
+    """Writes, time, disk and replicas in any order, with stops and kills between them."""
 
     case: RetentionTestCase
     RESERVED = 5 * HOUR

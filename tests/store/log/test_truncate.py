@@ -61,10 +61,7 @@ class CutTestCase(LogTestCase, DerivedTestCase):
     """Tests with a store of several small files."""
 
     def made(self, count: int = 30) -> tuple[Path, list[int], bytes]:
-        """A store that was stopped cleanly.
-
-        @return: Its folder, where its records start, and its log.
-        """
+        """A store that was stopped cleanly: its folder, where its records start, and its log."""
         root = self.folder() / "store"
         store = self.opened(root, settings=SIZES)
         starts = [store.put(message(500)).begin for _ in range(count)]
@@ -322,10 +319,7 @@ class KilledTests(CutTestCase):
     """A crash at every step, and at every call that changes the disk."""
 
     def killed_at(self, number: int, root: Path, **how: Any) -> bool:
-        """Open a store and die at one call.
-
-        @return: Whether it died; if not, all was done before.
-        """
+        """Open a store and die at one call; whether it died; if not, all was done before."""
         mortal = Mortal(number)
         patches = [self.patch(os, name, mortal.wrap(getattr(os, name))) for name in CALLS]
         service = self.service(root, settings=SIZES, **how)

@@ -20,10 +20,7 @@ class TwoVersionsTestCase(LogTestCase):
         self.theirs = bytearray(self.ours.folder.files[0].view)
 
     def harm(self, data: bytearray | memoryview, record: int, place: int, value: int = 0xEE) -> int:
-        """Change a byte of a record.
-
-        @return: Where.
-        """
+        """Change a byte of a record, and return where."""
         data[record * SIZE + place] ^= value
         return record * SIZE + place
 

@@ -32,10 +32,7 @@ NOW = 1_800_000_000_000
 
 
 class PublishTestCase(LogTestCase):
-    """Tests with a store whose clock is ours.
-
-    @ivar opened_at: Milliseconds from L{NOW} to when it was opened.
-    """
+    """Tests with a store whose clock is ours, opened some milliseconds after L{NOW}."""
 
     opened_at = 0
 
@@ -343,9 +340,8 @@ class CutTests(PublishTestCase):
 
 class PublishedMachine(RuleBasedStateMachine):
     """A log that grows, is cut and loses its tail in any order, and somebody who reads its files up
-    to what is published, also while it is cut.
-
-    @cvar case: Opens stores.
+    to
+    what is published, also while it is cut.
     """
 
     case: PublishTestCase

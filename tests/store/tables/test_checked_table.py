@@ -32,10 +32,7 @@ class CheckedTestCase(LogTestCase):
         return CheckedTables(self.root)
 
     def write(self, *numbers: int, settled: bool = True) -> None:
-        """Write generations, in one run of a node.
-
-        @param settled: Whether the run ended cleanly.
-        """
+        """Write generations, in one run of a node, which may end cleanly."""
         tables = self.tables()
         tables.load(self.path)
         for number in numbers:
@@ -268,10 +265,7 @@ class CrashTests(CheckedTestCase):
     """A write that is cut short anywhere."""
 
     def generations(self, settled: bool) -> tuple[int, set[tuple[Source, Any, int | None]]]:
-        """Kill at each step of one write in turn.
-
-        @return: How many steps there are, and what was found after them.
-        """
+        """Kill at each step of one write: how many there are, and what was found after them."""
         found, steps, place = set(), 0, 0
         while True:
             shutil.rmtree(self.root)

@@ -38,10 +38,7 @@ Table = dict[str, dict[int, int]]
 
 
 def happen(table: Table, event: tuple[str, str, int, int]) -> list[OffsetChange]:
-    """Let an event happen.
-
-    @return: Its records.
-    """
+    """Let an event happen, and return its records."""
     what, key, queue_id, offset = event
     if what == "drop":
         table.pop(key, None)

@@ -76,10 +76,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertGreater(kinds["record"], 10_000)
 
     def line(self, line: dict[str, Any], data: bytes, pos: int, start: int) -> str:
-        """Compare one line of truth.
-
-        @return: What kind of line it is.
-        """
+        """Compare one line of truth, and return what kind of line it is."""
         offset, size = start + pos, line["size"]
         end = start + len(data)
         found = check(data, pos, len(data), offset, end, max_size=len(data))
