@@ -113,8 +113,6 @@ class ReportTests(SynchronousTestCase):
 
 
 class AckTimesTests(SynchronousTestCase):
-    """Pauses."""
-
     def setUp(self) -> None:
         self.now = 0.0
         self.sent: list[Sent] = []

@@ -58,8 +58,6 @@ def section(guide: Path, text: str) -> str | None:
 
 
 class CitationTests(SynchronousTestCase):
-    """What docstrings name as their source."""
-
     def test_sections_exist(self) -> None:
         """Every file and section of the guide that a docstring names is there."""
         wrong, seen = [], 0
@@ -82,8 +80,6 @@ class CitationTests(SynchronousTestCase):
 
 
 class TreeTests(SynchronousTestCase):
-    """The guide as a whole."""
-
     def test_pictures_exist(self) -> None:
         """Every picture that is shown is there, and every picture there is shown."""
         shown = set[Path]()
@@ -176,8 +172,6 @@ def stored() -> tuple[str, ...]:
 
 
 class PathTests(SynchronousTestCase):
-    """Files and functions that pages name."""
-
     def test_modules_exist(self) -> None:
         """Every module, folder and file of the project that a page names is there."""
         wrong, seen = [], 0
@@ -279,8 +273,6 @@ class PathTests(SynchronousTestCase):
 
 
 class GlossaryTests(SynchronousTestCase):
-    """The words of our own."""
-
     def test_terms(self) -> None:
         """What a stranger cannot look up elsewhere is explained."""
         text = GLOSSARY.read_text(encoding="utf-8")
@@ -380,8 +372,6 @@ class SetScenarioTests(SynchronousTestCase):
 
 
 class PipelineTests(SynchronousTestCase):
-    """The public names of the pipeline."""
-
     def test_public_names(self) -> None:
         """Every name that the page lists can be imported from its module."""
         text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")

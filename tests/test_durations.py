@@ -8,8 +8,6 @@ from rmqha.durations import BOUNDS, CREATE_BOUNDS, FINISH_BOUNDS, RPC_BOUNDS, SP
 
 
 class DurationsTests(SynchronousTestCase):
-    """Durations of the last minutes."""
-
     def test_classes(self) -> None:
         """They are shown in stock brokers' classes, which end at their upper bound."""
         durations = Durations()

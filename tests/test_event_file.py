@@ -10,10 +10,7 @@ from rmqha.event_file import LONGEST, MOST_BYTES, Event, append, event_path, not
 
 
 class EventFileTests(SynchronousTestCase):
-    """L{append} and L{read}."""
-
     def setUp(self) -> None:
-        """A store's root."""
         self.root = Path(self.mktemp())
         self.path = event_path(self.root)
 

@@ -274,8 +274,6 @@ def behind(module: str, known: dict[str, set[str]]) -> set[str]:
 
 
 class HouseTestCase(SynchronousTestCase):
-    """Says which imports are wrong."""
-
     def assertNone(self, wrong: list[Import]) -> None:
         """Fail with one line an import."""
         self.assertEqual([], [str(found) for found in wrong])

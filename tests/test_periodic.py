@@ -17,8 +17,6 @@ from tests.support.log_lines import log_lines
 
 
 class PeriodicTests(SynchronousTestCase):
-    """One job and a clock."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.calls: list[float] = []

@@ -16,8 +16,6 @@ from tests.support.small_disk import small_disk
 
 
 class ReserveTests(SynchronousTestCase):
-    """A disk without a free block."""
-
     def setUp(self) -> None:
         self.root = small_disk(self, 4 << 20) / "store"
         self.own = self.root / "rmqha"

@@ -15,11 +15,9 @@ class ShutdownTests(SynchronousTestCase):
     """Steps that fail, and those behind them."""
 
     def setUp(self) -> None:
-        """Collect log lines."""
         self.lines = log_lines(self)
 
     def broken(self) -> None:
-        """A step that raises."""
         raise ZeroDivisionError
 
     def test_every_step_is_taken(self) -> None:

@@ -24,8 +24,6 @@ RELAYED = 260
 
 
 class SizeTests(SynchronousTestCase):
-    """Three counts of the product."""
-
     def assertCount(self, most: int, found: int, what: str) -> None:
         """A count is its limit, or a little below it."""
         self.assertLessEqual(found, most, f"{what}: say in your change what the new ones buy")

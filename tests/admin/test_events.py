@@ -14,8 +14,6 @@ from rmqha.event_file import Event, append, read
 
 
 class EventsTests(SynchronousTestCase):
-    """L{Events}."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.facts: dict[str, tuple[str, str]] = {"state": ("recovering", "reading")}

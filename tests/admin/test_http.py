@@ -81,8 +81,6 @@ class Node:
 
 
 class AdminTests(SynchronousTestCase):
-    """What each path and method answers."""
-
     def setUp(self) -> None:
         self.node = Node()
         self.site: Resource = AdminSite(self.node)

@@ -17,8 +17,6 @@ from rmqha.config.settings import LogFormat, LogLevelName, LogSettings
 
 
 class LogOutputTests(SynchronousTestCase):
-    """L{written_to} and the file."""
-
     def lines(self, **settings: object) -> list[str]:
         """What four events come to."""
         out = io.StringIO()

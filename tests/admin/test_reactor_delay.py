@@ -9,8 +9,6 @@ from rmqha.admin.reactor_delay import LOOK, ReactorDelay
 
 
 class ReactorDelayTests(SynchronousTestCase):
-    """L{ReactorDelay}."""
-
     def test_late(self) -> None:
         """A turn that took a second is seen as that, and the next look is at its time again."""
         clock = Clock()

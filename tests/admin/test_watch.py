@@ -27,8 +27,6 @@ class Seen(Watch):
 
 
 class WatchTests(SynchronousTestCase):
-    """L{Watch}."""
-
     def test_watch(self) -> None:
         """It looks at once and each time, whatever it meets, until it is stopped; status tells."""
         clock = Clock()

@@ -113,7 +113,6 @@ class ReceiverCase(Pair):
         self.root = copy
 
     def names(self) -> list[str]:
-        """The archive's log files."""
         return sorted(path.name for path in (self.root / "commitlog").iterdir())
 
     def named(self, *partial: int, first: int = 0, count: int = 5) -> list[str]:
@@ -338,8 +337,6 @@ class ResumeTests(ReceiverCase):
 
 
 class AcknowledgeTests(ReceiverCase):
-    """What the master makes of it."""
-
     def test_nothing_is_acknowledged(self) -> None:
         """No SYNC write is ever acknowledged by an archive, however often it starts anew."""
         self.patch(probe, "PROBE_WINDOW", 500)
@@ -597,8 +594,6 @@ class EndTests(ReceiverCase):
 
 
 class OpenTests(ReceiverCase):
-    """Folders that are no archives."""
-
     def test_a_store(self) -> None:
         """A node's store is not written into."""
         (self.root / "consumequeue").mkdir(parents=True)

@@ -8,8 +8,6 @@ from tests.broker.support import SEND_V2, BrokerTestCase, sending
 
 
 class UncountedTests(BrokerTestCase):
-    """L{REPLACED}"""
-
     def counted(self) -> tuple[int, int, int]:
         """Timed writes, messages that came, and kinds of timed requests, after two requests."""
         serving = self.broker()

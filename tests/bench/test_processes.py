@@ -75,8 +75,6 @@ class SpanTests(SynchronousTestCase):
 
 
 class KernelTests(SynchronousTestCase):
-    """What else the kernel says."""
-
     def test_seconds(self) -> None:
         """Processor time is in seconds."""
         span = abs(processor_seconds(os.getpid()) - time.process_time())

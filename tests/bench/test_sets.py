@@ -8,8 +8,6 @@ from lab.bench.sets import SetLoad
 
 
 class LoadTests(SynchronousTestCase):
-    """A load that is over."""
-
     def test_after(self) -> None:
         """A write counts that another member answered after the kill, not a late one of the old."""
         load = SetLoad([1, 2])

@@ -19,8 +19,6 @@ from lab.bench.table import Bench, Field, Figure, Row, Seen, Turn
 
 
 class FigureTests(SynchronousTestCase):
-    """L{Figure.line}"""
-
     def line(self, figure: Figure, **values: list[float]) -> Line:
         line = figure.line({"x": values})
         assert line is not None
@@ -70,8 +68,6 @@ class FigureTests(SynchronousTestCase):
 
 
 class PageTests(SynchronousTestCase):
-    """L{page}"""
-
     LINES = (Line(what="writes", ours="2 /s", ratio="0.50", goal=">= 1x", met=False),)
 
     def test_prose_and_runs(self) -> None:
@@ -93,8 +89,6 @@ class PageTests(SynchronousTestCase):
 
 
 class BenchTests(SynchronousTestCase):
-    """L{Bench.main}"""
-
     def run_rows(self, *arguments: str) -> list[str]:
         """What is loaded in which turn when a bench of three rows is started so."""
         loaded: list[str] = []

@@ -123,7 +123,6 @@ class Consuming:
         self.reader.apply(settings)
 
     def peer(self) -> Peer:
-        """A new connection."""
         peer = Peer(registry=self.registry, clock=self.clock)
         peer.connections.lost.append(self.heartbeats.lost)
         self.peers.append(peer)
@@ -158,7 +157,6 @@ class Consuming:
         self.flush()
 
     def flush(self) -> None:
-        """Let answers leave."""
         self.clock.advance(0)
 
 

@@ -62,7 +62,6 @@ class FakeWriter:
         return done.addCallback(PutResult, receipt)
 
     def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
-        """Store several."""
         self._may()
         self.store.put_run(run, born_host)
         self.waited += [True] * run.waits
@@ -95,7 +94,6 @@ class Client:
         self.connection.makeConnection(self.transport)
 
     def send(self, *commands: Command) -> None:
-        """Let requests arrive together."""
         self.connection.dataReceived(b"".join(map(encode, commands)))
 
     def heard(self) -> list[Command]:
@@ -185,8 +183,6 @@ def batch(*items: tuple[bytes, str]) -> bytes:
 
 
 class BrokerTestCase(LogTestCase):
-    """Tests that ask a broker."""
-
     broker_settings: BrokerSettings = BrokerSettings(
         name="broker-a", cluster="C", ip1="10.0.0.9", ip2="10.0.0.9"
     )

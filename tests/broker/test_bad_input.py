@@ -184,8 +184,6 @@ class AllRequestsTests(BrokerTestCase):
 
 
 class BadMessagesTests(BrokerTestCase):
-    """Messages that lie about themselves."""
-
     def setUp(self) -> None:
         super().setUp()
         self.serve = self.broker()

@@ -46,7 +46,6 @@ class BringBackTests(BrokerTestCase):
         self.master.topics.delete("B")
 
     def send(self, client: Client, topic: str, queue_id: int) -> None:
-        """Store a message."""
         fields = sending(topic, queue_id=queue_id)
         self.assertEqual(client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code, 0)
 

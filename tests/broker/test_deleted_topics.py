@@ -28,7 +28,6 @@ from tests.broker.support import SEND_V2, BrokerTestCase, sending
 
 class DeletedTestCase(BrokerTestCase):
     def delete(self, name: str = "T") -> Command:
-        """As an administrator does."""
         self.clock.advance(0.01)
         client = self.client()
         ext = to_ext(TopicRequest(topic=name))
@@ -50,11 +49,9 @@ class MasterTests(DeletedTestCase):
         self.serving.offsets.commit("g", "T", 0, 5, "test")
 
     def serve(self) -> None:
-        """Start it."""
         self.successResultOf(self.broker().prepare())
 
     def restart(self, *, killed: bool = False) -> None:
-        """Start it again."""
         if killed:
             self.root = self.crash(self.serving.store)
         else:
@@ -66,7 +63,6 @@ class MasterTests(DeletedTestCase):
         self.serving.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
 
     def send(self, *bodies: bytes) -> None:
-        """Messages of it."""
         for body in bodies:
             answer = self.client().ask(SEND_V2, sending("T"), body)
             assert answer is not None
@@ -228,8 +224,6 @@ class SlaveTests(MetadataTestCase):
 
 
 class DelayedTests(ScheduleTestCase, DeletedTestCase):
-    """Messages that were to come later."""
-
     def test_sent_before(self) -> None:
         """One that was sent before its topic was deleted never comes, not even to a topic that was
         made again; the count of those says so.  One that is sent then does.
@@ -273,8 +267,6 @@ class DelayedTests(ScheduleTestCase, DeletedTestCase):
 
 
 class HalfTests(TransactionsTestCase, DeletedTestCase):
-    """Half messages."""
-
     def test_committed(self) -> None:
         """A commit of one sent before its topic was deleted stores nothing, and says why."""
         client = self.begin()

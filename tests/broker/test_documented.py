@@ -99,8 +99,6 @@ def name_server() -> NameServer:
 
 
 class DocumentedTests(BrokerTestCase):
-    """Each code of the table."""
-
     def test_all(self) -> None:
         """Every code that has a name is there once, and says one of six things."""
         self.assertEqual(

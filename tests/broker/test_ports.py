@@ -29,8 +29,6 @@ def yes(connection: RemotingProtocol, command: Command) -> Answer:
 
 
 class ListTests(SynchronousTestCase):
-    """L{ClientPorts} and C{clientAllowedPeers}."""
-
     def test_allowed(self) -> None:
         """With a list nobody else is let in at either port, and it is counted."""
         reactor = MemoryReactorClock()
@@ -56,8 +54,6 @@ class ListTests(SynchronousTestCase):
 
 
 class DoorTests(SynchronousTestCase):
-    """L{ServedPort}."""
-
     def setUp(self) -> None:
         """A broker of two codes, and a door for each port."""
         self.registry = Registry()
@@ -101,8 +97,6 @@ class DoorTests(SynchronousTestCase):
 
 
 class ClientPortsTests(SynchronousTestCase):
-    """L{ClientPorts} without sockets."""
-
     def test_none(self) -> None:
         """A node may have no client port at all."""
         ports = ClientPorts(RemotingSettings(), 0, Clock(), ConnectionShares(files=100))

@@ -48,8 +48,6 @@ class Asking:
 
 
 class ShownTestCase(GroupTestCase):
-    """What is printed."""
-
     def printed(self, show: Any) -> tuple[int, str, str]:
         """Call it as a command does, and return exit code, stdout and stderr."""
 
@@ -281,8 +279,6 @@ class ResetTests(CommandTestCase):
 
 
 class AskingTests(CommandTestCase):
-    """The commands with a reactor."""
-
     def test_mistakes(self) -> None:
         """What is no address, and a member without an id, is exit code 2."""
         self.assertIn("is not HOST:PORT", self.fails(2, "controller", "status", "localhost"))

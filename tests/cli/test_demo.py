@@ -68,8 +68,6 @@ class FolderTests(CommandTestCase):
 
 
 class PortTests(CommandTestCase):
-    """Free ports."""
-
     def test_neighbours(self) -> None:
         """A port is passed over if one that is counted from it is in use."""
         port = next(free_ports())
@@ -121,8 +119,6 @@ class CheckTests(CommandTestCase):
 
 
 class WaitTests(CommandTestCase):
-    """How long it waits."""
-
     def test_limit(self) -> None:
         """What does not come in time is named, with the time there was."""
         clock = Clock()

@@ -293,8 +293,6 @@ class DoctorTests(DoctorTestCase):
 
 
 class LedgerFileTests(DoctorTestCase):
-    """What a ledger may say."""
-
     def test_dump(self) -> None:
         """C{rmqha dump --json} of one store is a ledger for another; useless keys are said."""
         self.ledger.write_text(self.succeed("dump", "--json", self.ours), encoding="utf-8")

@@ -129,8 +129,6 @@ def understood(arguments: list[str], whole: bool) -> str:
 
 
 class CommandTests(SynchronousTestCase):
-    """What can be typed is understood."""
-
     def test_typed(self) -> None:
         """Every call of rmqha behind a prompt names a command, its options, and all it needs."""
         wrong, seen = [], 0

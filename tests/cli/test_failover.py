@@ -9,8 +9,6 @@ from tests.cli.command import CommandTestCase
 
 
 class FailoverTests(CommandTestCase):
-    """With files of other nodes."""
-
     def conf(self, *lines: str) -> Path:
         path = Path(self.mktemp())
         text = "\n".join([f"storePathRootDir={path.absolute()}-store", *lines, ""])

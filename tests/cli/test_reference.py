@@ -13,8 +13,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "guide" / "commands.rst"
 
 
 class CommandsPageTests(SynchronousTestCase):
-    """L{reference}."""
-
     def test_up_to_date(self) -> None:
         """The page is what the commands say of themselves."""
         wanted = reference()

@@ -31,8 +31,6 @@ def digests(store: Path) -> dict[str, str]:
 
 
 class RepairTests(CommandTestCase):
-    """From another store."""
-
     def setUp(self) -> None:
         self.store, self.replica = golden.store(VERSION), golden.store(VERSION)
         self.whole = digests(self.store)

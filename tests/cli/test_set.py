@@ -29,7 +29,6 @@ class SetTests(CommandTestCase):
     """What it says where there is nobody to ask."""
 
     def conf(self, *lines: str) -> Path:
-        """A configuration."""
         path = Path(self.mktemp())
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
@@ -100,18 +99,15 @@ class ListTests(ShownTestCase):
         self.ends = {"10.0.0.1:10911": 344_000, "10.0.0.2:10911": 344_675}
 
     async def elected(self) -> None:
-        """The second is chosen."""
         await self.set.elect(2, designated=True)
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """As members."""
         if address not in self.ends:
             return fail(RemotingTimeout(command.code, timeout, address))
         body = EPOCHS.replace(b"344675", b"%d" % self.ends[address])
         return succeed(said({}, body)(command))
 
     def shown(self, group: Any, *, as_json: bool = False) -> tuple[int, str, str]:
-        """List it."""
         seen = self.result(set_commands.listed(group, self, "a"))
         return self.printed(lambda: set_commands.show(seen, as_json=as_json))
 
@@ -185,7 +181,6 @@ class ListTests(ShownTestCase):
         self.assertEqual((code, err), (1, "rmqha: set a has no living master\n"))
 
     def history(self, *, as_json: bool = False) -> str:
-        """Show it."""
         found = self.result(self.set.view()).elections()
         return self.printed(lambda: set_commands.show_history(found, as_json=as_json))[1]
 

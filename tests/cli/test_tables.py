@@ -69,8 +69,6 @@ class TablesTests(CommandTestCase):
 
 
 class MergeTests(CommandTestCase):
-    """C{rmqha promote --tables}."""
-
     def setUp(self) -> None:
         """A slave's store, and the tables of its master."""
         self.store = golden.store(golden.VERSIONS[-1])

@@ -23,8 +23,6 @@ class Unrouted(socket.socket):
 
 
 class LocalAddressTests(SynchronousTestCase):
-    """L{local_address}."""
-
     def unrouted(self, interfaces: dict[str, str]) -> None:
         """Be on a host without a default route, which has these interfaces."""
 

@@ -100,8 +100,6 @@ class ContainerTests(SynchronousTestCase):
 
 
 class ExampleTests(SynchronousTestCase):
-    """C{conf/} runs as it is."""
-
     def test_files(self) -> None:
         """The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
         Beside them is what watches them, units for systemd, and an image.
@@ -198,8 +196,6 @@ class ExampleTests(SynchronousTestCase):
 
 
 class ReferenceTests(SynchronousTestCase):
-    """The guide's chapter."""
-
     def test_up_to_date(self) -> None:
         """The committed chapter is what python -m rmqha.config.reference makes."""
         text = (ROOT / "docs" / "guide" / "configuration.rst").read_text(encoding="utf-8")

@@ -74,8 +74,6 @@ class Sample:
 
 
 class DeclarationTests(SynchronousTestCase):
-    """L{key}."""
-
     def test_made_in_code(self) -> None:
         """A field has its key's default in our units, or what is derived from its own section;
         where that needs another section, the default counts.
@@ -92,8 +90,6 @@ class DeclarationTests(SynchronousTestCase):
 
 
 class DefaultTests(SynchronousTestCase):
-    """What an absent key means."""
-
     def test_stock_defaults(self) -> None:
         """RocketMQ's keys have the defaults that stock brokers have."""
         settings = load(None)
@@ -188,8 +184,6 @@ class VocabularyTests(SynchronousTestCase):
 
 
 class NearestTests(SynchronousTestCase):
-    """Did you mean."""
-
     def test_typos(self) -> None:
         """Case, missing letters and old spellings lead to the right key."""
         for typo, meant in {

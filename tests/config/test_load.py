@@ -48,8 +48,6 @@ class LoadTestCase(SynchronousTestCase):
 
 
 class ValueTests(LoadTestCase):
-    """Units, bounds and forms of values."""
-
     def test_units(self) -> None:
         """Milliseconds and hours become seconds, percentages ratios, bytes stay bytes."""
         settings = self.load(
@@ -455,8 +453,6 @@ class TogetherTests(LoadTestCase):
 
 
 class RoleTests(LoadTestCase):
-    """C{--role}, brokerRole and brokerId."""
-
     def test_absent(self) -> None:
         """Without a word a node is an asynchronous master 0, or slave 1 by --role."""
         for role, expected in (
@@ -746,8 +742,6 @@ class SourceTests(LoadTestCase):
 
 
 class DescribeTests(LoadTestCase):
-    """What C{config check} shows."""
-
     def test_rows(self) -> None:
         """Each key has its value in the file's units, and where it comes from."""
         path = self.file("slaveTimeout=1500\nflushDiskType=SYNC_FLUSH\ndeleteWhen=4;5\n")

@@ -11,8 +11,6 @@ from rmqha.config.vocabulary import NAMESRV_UNSUPPORTED
 
 
 class NamesrvTests(SynchronousTestCase):
-    """C{--role namesrv}."""
-
     def refused(self, *overrides: str) -> str:
         return str(self.assertRaises(ConfigProblems, load, None, overrides, "namesrv"))
 

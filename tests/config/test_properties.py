@@ -63,8 +63,6 @@ class SeparatorTests(SynchronousTestCase):
 
 
 class LineTests(SynchronousTestCase):
-    """Lines, comments and continuations."""
-
     def test_comments_and_blank_lines(self) -> None:
         """Both comment signs count only at the start of a line, behind blanks too."""
         text = "# a=1\n! b=2\n\n   \t\n  # c=3\nd=4 # not a comment\n"
@@ -109,8 +107,6 @@ class LineTests(SynchronousTestCase):
 
 
 class EscapeTests(SynchronousTestCase):
-    """Backslashes inside keys and values."""
-
     def test_named_and_other_escapes(self) -> None:
         """Four letters are control characters; before anything else a backslash vanishes."""
         self.assertEqual(pairs(r"a=\t\r\n\f\z\"\b\0"), [("a", '\t\r\n\fz"b0')])
@@ -137,8 +133,6 @@ class EscapeTests(SynchronousTestCase):
 
 
 class DecodeTests(SynchronousTestCase):
-    """Bytes to text."""
-
     def test_both_charsets(self) -> None:
         """UTF-8 is recognised, with its mark or without; all else is Latin-1."""
         self.assertEqual(decode("é".encode()), "é")
@@ -154,8 +148,6 @@ class DecodeTests(SynchronousTestCase):
 
 
 class RoundTripTests(SynchronousTestCase):
-    """What Java writes is read back."""
-
     @given(
         st.lists(st.tuples(TEXTS.filter(bool), TEXTS), max_size=5), st.sampled_from(["\n", "\r\n"])
     )

@@ -55,14 +55,12 @@ class FakeControllers:
         return succeed(self.handlers[command.code](command))
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """Take it."""
         if address in self.gone:
             return fail(RemotingUnreachable(address, "connection refused"))
         self.asked.append((address, command))
         return succeed(None)
 
     def close(self) -> Deferred[None]:
-        """There is no connection."""
         return succeed(None)
 
     def _metadata(self, address: str, command: Command) -> Command:

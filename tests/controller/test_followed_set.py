@@ -19,7 +19,6 @@ class FollowedSetTests(LogTestCase):
     """What a master tells beside its log."""
 
     def setUp(self) -> None:
-        """Nothing is known."""
         self.root: Path = self.folder()
         self.epochs = MasterEpochs(self.root, now)
         self.seen: list[int] = []
@@ -35,26 +34,21 @@ class FollowedSetTests(LogTestCase):
         self.connections += 1
 
     def keep(self) -> None:
-        """Labels are durable."""
         self.kept += 1
 
     def decide(self, epoch: int) -> None:
-        """The controller has spoken."""
         self.set.state = SetState(
             master=MASTER, master_epoch=epoch, in_sync=frozenset({1, 2}), set_epoch=4
         )
 
     def answer(self, *labels: tuple[int, int]) -> None:
-        """A connection begins."""
         made = tuple(EpochLabel(*each) for each in labels)
         self.set.answered(HandshakeAnswer(1 << 20, made, made[-1].label if made else -1))
 
     def transfer(self, end: int, label: int, start: int, confirm: int = 0, size: int = 10) -> None:
-        """More of the log."""
         self.set.transfer(TransferHeader(size, end - size, label, start, confirm))
 
     def proven(self, end: int) -> None:
-        """The logs are one."""
         self.set.proven("10.0.0.2:10912", MASTER.address, None, end)
 
     @property

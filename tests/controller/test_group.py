@@ -56,7 +56,6 @@ class GroupTestCase(SynchronousTestCase):
         )
 
     def result(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> T:
-        """What it gives."""
         if not isinstance(asked, Deferred):
             asked = Deferred.fromCoroutine(asked)
         return self.successResultOf(asked)
@@ -137,8 +136,6 @@ class LeaderTests(GroupTestCase):
 
 
 class CoordinatorTests(GroupTestCase):
-    """What is decided of a set."""
-
     def test_no_master(self) -> None:
         """A set without a master has an epoch all the same."""
         body = b'{"syncStateSet":[1,2],"syncStateSetEpoch":4}'

@@ -17,8 +17,6 @@ CODE = "127.0.0.1:35100;1795308906338"
 
 
 class TextTests(SynchronousTestCase):
-    """The files' text."""
-
     def test_stock(self) -> None:
         """What a stock member wrote."""
         stock = (FOLDER / "brokerIdentity.b1").read_text()
@@ -53,8 +51,6 @@ class TextTests(SynchronousTestCase):
 
 
 class FilesTests(SynchronousTestCase):
-    """A store's files."""
-
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
         self.root.mkdir()

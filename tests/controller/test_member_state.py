@@ -25,8 +25,6 @@ def member(
 
 
 class DutyTests(SynchronousTestCase):
-    """What each decision asks for."""
-
     def test_each(self) -> None:
         """Leading and following, elections, and what is not believed."""
         elsewhere = evolve(decided(1, 1), master=ElectedMember(1, "10.0.0.9:10911"))

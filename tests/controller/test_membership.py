@@ -59,8 +59,6 @@ class ControllersAndMember(FakeControllers):
 
 
 class MembershipTests(SynchronousTestCase):
-    """Joining, and signs of life."""
-
     def setUp(self) -> None:
         """A group that gives the next free id to whoever asks first."""
         self.root = Path(self.mktemp())

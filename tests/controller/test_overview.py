@@ -15,7 +15,6 @@ class OverviewTests(GroupTestCase):
     """Three controllers, of which the second leads, and a set."""
 
     def seen(self, *names: str, body: bytes = SET) -> Overview:
-        """What is told."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, body)
         return self.result(look(self.group, names))
 

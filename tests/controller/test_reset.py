@@ -22,8 +22,6 @@ JOURNAL = EpochJournal(number=7, starts=(EpochStart(3, 0, 1), EpochStart(7, 5000
 
 
 class ResetTests(SynchronousTestCase):
-    """A member's store."""
-
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
         (self.root / "commitlog").mkdir(parents=True)

@@ -35,14 +35,12 @@ class WatchTests(SynchronousTestCase):
         self.addCleanup(self.watch.stop)
 
     def current(self) -> Deferred[SetState]:
-        """Answer."""
         self.asked.append(self.clock.seconds())
         if self.gone:
             return fail(NoController(("10.0.0.1:9878",), "refused"))
         return succeed(self.state)
 
     async def decided(self, state: SetState) -> str:
-        """Act on it."""
         self.given.append(state)
         return self.says if isinstance(self.says, str) else await self.says
 

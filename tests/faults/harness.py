@@ -82,7 +82,6 @@ class FaultTestCase(SynchronousTestCase):
         sys.stdout.flush()
 
     def passes(self, length: float) -> None:
-        """Let some seconds pass."""
         moment = time.monotonic() + length
         until(lambda: time.monotonic() > moment, "a while", length + 10)
 

@@ -82,8 +82,6 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
 
 
 class KillTests(ArchiveTestCase):
-    """kill -9 under load."""
-
     def test_killed(self) -> None:
         """The receiver and its master, which has a slave, are killed at any moment: the archive is
         the master's log in the end, and the slave has what was acknowledged.
@@ -153,8 +151,6 @@ class KillTests(ArchiveTestCase):
 
 
 class RestoreTests(ArchiveTestCase):
-    """Back to a moment."""
-
     def sent(self, master: Node, first: int, count: int) -> None:
         with Remote(master.port) as client:
             for number in range(first, first + count):

@@ -36,8 +36,6 @@ class CascadeTestCase(FaultTestCase):
 
 
 class RowTests(CascadeTestCase):
-    """Three nodes in a row."""
-
     def test_killed_in_the_middle(self) -> None:
         """Under load the one in the middle is killed, again and again."""
         master, _, middle, last = self.row()

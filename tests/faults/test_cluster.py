@@ -23,8 +23,6 @@ BOOT = 90.0
 
 
 class ClusterTests(FaultTestCase):
-    """The command as C{make} runs it."""
-
     def start(self, *arguments: str) -> Process:
         """Start it, and wait until both slaves are in sync."""
         self.started = len(self.command.log()) if hasattr(self, "command") else 0
@@ -117,8 +115,6 @@ class ClusterTests(FaultTestCase):
 
 
 class ViewTests(FaultTestCase):
-    """What is shown, without processes."""
-
     def test_rows(self) -> None:
         """A terminal gets one table, everything else a line for each change."""
         cluster = Cluster.of(self.folder)

@@ -79,14 +79,12 @@ class Load:
     _threads: list[threading.Thread] = field(factory=list)
 
     def start(self) -> None:
-        """Begin."""
         for node in self.nodes * self.producers:
             thread = threading.Thread(target=self._run, args=(node,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """End it."""
         self.enough.set()
         for thread in self._threads:
             thread.join(30)
@@ -131,10 +129,7 @@ class Load:
 
 
 class EtcdCase(FaultTestCase):
-    """Sets, and what they have acknowledged."""
-
     def setUp(self) -> None:
-        """Not without etcd."""
         if PROGRAM is None:
             raise SkipTest(MISSING)
         super().setUp()
@@ -142,7 +137,6 @@ class EtcdCase(FaultTestCase):
         self.load: Load | None = None
 
     def etcd(self, count: int = 1, quota: int = 0) -> list[Etcd]:
-        """Start it."""
         self.cluster = etcd(self.folder, count, quota)
         self._processes += self.cluster
         return self.cluster
@@ -231,8 +225,6 @@ class EtcdCase(FaultTestCase):
         return [each for each in self.nodes if each is not node]
 
     def leader_of_etcd(self) -> Etcd:
-        """Which one leads them."""
-
         def found() -> Etcd | None:
             for each in self.cluster:
                 with contextlib.suppress(OSError):
@@ -292,13 +284,10 @@ class EtcdCase(FaultTestCase):
         return done.stdout
 
     def settings_of(self, node: Node) -> Any:
-        """A stopped node's."""
         return load(node.conf, role="member").store
 
 
 class MasterTests(EtcdCase):
-    """What becomes of a master."""
-
     def test_kill(self) -> None:
         """Killed, it is followed by another one that has all of it when its lease is over, which
         acknowledges at once; then it comes back and follows.
@@ -369,8 +358,6 @@ class MasterTests(EtcdCase):
 
 
 class IdleTests(EtcdCase):
-    """A set with nothing to do."""
-
     def test_requests(self) -> None:
         """Three members ask etcd for less than four things a second, and one of ten is a write."""
         (one,) = self.etcd()
@@ -393,8 +380,6 @@ class IdleTests(EtcdCase):
 
 
 class FullTests(EtcdCase):
-    """etcd that has no room left."""
-
     def test_alarm(self) -> None:
         """Its alarm is a reason of each member; the master goes on, and the guide mends all."""
         (one,) = self.etcd(quota=1 << 20)
@@ -425,8 +410,6 @@ class FullTests(EtcdCase):
 
 
 class OperatorTests(EtcdCase):
-    """What C{rmqha set} does."""
-
     def test_elect(self) -> None:
         """The master is chosen, again and again, under load: nothing is lost, and writes go on at
         once; who may not be it is refused by name.
@@ -616,8 +599,6 @@ class OperatorTests(EtcdCase):
 
 
 class EtcdTests(EtcdCase):
-    """What becomes of etcd."""
-
     def test_away(self) -> None:
         """Without etcd the master goes on until its lease is over; then it takes no writes, and its
         readers read.  All goes on by itself when etcd is back, and none was elected.
@@ -643,8 +624,6 @@ class EtcdTests(EtcdCase):
 
 
 class ClusterTests(EtcdCase):
-    """What becomes of three of etcd."""
-
     def test_one_away(self) -> None:
         """Their leader is killed, then the one that is asked stands still: no member of the set
         loses its lease, none is elected, and writes go on.
@@ -876,8 +855,6 @@ class DiskTests(EtcdCase):
 
 
 class SwitchTests(EtcdCase):
-    """One thing after the other."""
-
     def test_rounds(self) -> None:
         """Members and etcd are killed, stopped, frozen, and elected, at random, with a ledger."""
         self.etcd(3)

@@ -25,7 +25,6 @@ class LinkCase(EtcdCase):
     """Sets whose members each have a way of their own to each etcd."""
 
     def setUp(self) -> None:
-        """No ways yet."""
         super().setUp()
         self.ways: dict[str, list[Proxy]] = {}
 

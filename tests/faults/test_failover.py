@@ -32,8 +32,6 @@ class Unnamed(Node):
 
 
 class FailoverTestCase(FaultTestCase):
-    """A pair whose master dies."""
-
     keys: dict[str, object] = {**BRISK, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
 
     def pair(self, kind: type[Node] = Unnamed, **keys: object) -> tuple[Node, Node]:
@@ -112,7 +110,6 @@ class FailoverTests(FailoverTestCase):
         self.assertEqual({b"%d" % n for n in range(50)}, set(self.bodies(slave)))
 
     def failover(self, slave: Node, *arguments: str, code: int = 0) -> str:
-        """Run the command."""
         return self.rmqha("failover", slave.conf, *arguments, code=code)
 
 

@@ -158,7 +158,6 @@ class LedgerTests(PromotionTestCase):
         return Sender(self.master_.port, self.ledger, self.random.random())
 
     def load(self) -> None:
-        """Let some clients send."""
         self.senders = [self.sender() for _ in range(3)]
         for sender in self.senders:
             sender.start()

@@ -177,8 +177,6 @@ class FetchedTests(LostTailTestCase):
 
 
 class RefusedTests(LostTailTestCase):
-    """Nobody gives the bytes back."""
-
     def test_no_answer(self) -> None:
         """The master does not start without them, however often it tries, until the slave answers;
         nor does it if it is not to ask.

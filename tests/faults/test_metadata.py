@@ -84,8 +84,6 @@ class MetadataTestCase(FaultTestCase):
 
 
 class ModesTests(MetadataTestCase):
-    """How groups consume topics."""
-
     def modes(self, node: Node) -> Any:
         answer = client.must(clients(node), RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         return json.loads(bytes(answer.body))["messageRequestModeMap"]

@@ -75,8 +75,6 @@ class Commits:
 
 
 class OffsetTestCase(PromotionTestCase):
-    """Tests with a group that consumes."""
-
     def clients(self, node: Node) -> str:
         return f"127.0.0.1:{node.port}"
 
@@ -139,8 +137,6 @@ class OffsetTestCase(PromotionTestCase):
 
 
 class CrashTests(OffsetTestCase):
-    """Kills while a consumer commits."""
-
     def test_master_killed(self) -> None:
         """A kill -9 of a busy master repeats what was committed in its last moments: a fifth of a
         second, and less than a table that is written every five seconds would repeat.

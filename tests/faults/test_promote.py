@@ -26,8 +26,6 @@ SIZE = 500
 
 
 class PromotionTestCase(FaultTestCase):
-    """What an operator does."""
-
     def rmqha(self, *arguments: str | Path, code: int = 0) -> str:
         """Run the command, and return what it printed."""
         return self.ended(*arguments, code=code).stdout

@@ -110,8 +110,6 @@ class RepairTestCase(FaultTestCase):
 
 
 class RepairTests(RepairTestCase):
-    """What C{rmqha repair} brings back."""
-
     @slow
     def test_brought_back(self) -> None:
         """A damaged master gets its bytes from its slave's HA port, and from its store: it starts,

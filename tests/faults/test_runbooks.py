@@ -18,8 +18,6 @@ from tests.support.small_disk import small_disk
 
 
 class RunbookTests(FaultTestCase, RunbookTestCase):
-    """A pair."""
-
     def setUp(self) -> None:
         """In sync, with some messages."""
         super().setUp()

@@ -90,8 +90,6 @@ class ReadingCase(FaultTestCase):
 
 
 class SlaveReadTests(ReadingCase):
-    """One story after the other."""
-
     def test_lagging(self) -> None:
         """A consumer that lags is sent to the slave, and back as it has caught up."""
         self.serve(500)
@@ -183,8 +181,6 @@ class SlaveReadTests(ReadingCase):
 
 
 class ProgressTests(ReadingCase):
-    """Positions on the disk."""
-
     def test_killed(self) -> None:
         """Killed at any moment, a master or a slave, the positions in its table are those of one
         moment, not more than some seconds before; and it begins with those at least.

@@ -63,7 +63,6 @@ class TourTests(FaultTestCase):
         return text.replace("/tmp/rmqha-tour", str(self.folder / "tour"))
 
     def environment(self) -> dict[str, str]:
-        """That of all three."""
         return {
             **os.environ,
             "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -86,7 +85,6 @@ class TourTests(FaultTestCase):
         return seen
 
     def interrupt(self, number: int) -> None:
-        """Ctrl-C."""
         self.terminals[number].send_signal(signal.SIGINT)
         self.terminals[number].wait(60)
 

@@ -72,7 +72,6 @@ class ComparisonTests(LogTestCase):
         return self.comparison
 
     def ended(self) -> None:
-        """It leaves nothing behind."""
         stopped = self.comparison.stop()
         self.clock.advance(0)
         self.successResultOf(stopped)
@@ -86,7 +85,6 @@ class ComparisonTests(LogTestCase):
         )
 
     def passes(self, seconds: float, step: float = 0.5) -> None:
-        """Time passes."""
         self.clock.pump([step] * int(seconds / step))
 
     def test_no_descriptor(self) -> None:

@@ -46,7 +46,6 @@ class AgainstTestCase(LogTestCase):
         return copy
 
     def put(self, log: CommitLog, *sizes: int, topic: str = "TopicA") -> None:
-        """Write records."""
         for size in sizes:
             log.put([encoded(size, topic=topic)], [0], 0)
 
@@ -76,7 +75,6 @@ class AgainstTestCase(LogTestCase):
         return self.looking
 
     def gone(self) -> None:
-        """Nothing is left behind."""
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [], "calls are left")
 

@@ -23,7 +23,6 @@ class EpochTests(SynchronousTestCase):
         self.log.put(bytes(range(250)) * 20)
 
     def begin(self) -> Epoch:
-        """A master starts."""
         return Epoch.begin(self.root, self.log)
 
     def test_first_run(self) -> None:

@@ -34,8 +34,6 @@ SIZES = ((700, 1500, 900, 600) * 3) + (700,)
 
 
 class FetchTests(LogTestCase):
-    """A master played by hand."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.endpoint = PuppetEndpoint(self.clock)

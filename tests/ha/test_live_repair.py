@@ -63,7 +63,6 @@ class LiveRepairTests(LogTestCase):
         return {path.name: path.read_bytes() for path in (self.root / "commitlog").iterdir()}
 
     def begin(self, threads: Callable[..., Deferred[Any]] | None = None) -> LiveRepair:
-        """Begin to look."""
         self.patch(os, "fsync", lambda fd: None)
         self.repair = LiveRepair(
             store=self.store,
@@ -77,7 +76,6 @@ class LiveRepairTests(LogTestCase):
         return self.repair
 
     def ended(self) -> None:
-        """It leaves nothing behind."""
         stopped = self.repair.stop()
         self.clock.advance(0)
         self.successResultOf(stopped)

@@ -35,8 +35,6 @@ def journal(*starts: tuple[int, int], number: int | None = None) -> EpochJournal
 
 
 class JournalTests(SynchronousTestCase):
-    """What becomes of a journal."""
-
     def test_promotions(self) -> None:
         """Each raises the number, and its first byte is noted."""
         once = EpochJournal().raised(500)
@@ -118,8 +116,6 @@ class JournalTests(SynchronousTestCase):
 
 
 class FileTests(SynchronousTestCase):
-    """A journal on the disk."""
-
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 

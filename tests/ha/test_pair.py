@@ -83,7 +83,6 @@ class Pair(LogTestCase):
     """A master with five files, a slave, and no time passing."""
 
     def setUp(self) -> None:
-        """The master's log."""
         self.clock = Clock()
         self.wire = Wire(self.clock)
         self.theirs = self.filled(*SIZES)
@@ -117,7 +116,6 @@ class Pair(LogTestCase):
             self.successResultOf(stopped)
 
     def follow(self, mine: CommitLog, **keys: Any) -> Follower:
-        """Start a slave."""
         self.mine = mine
         self.marks: list[bool] = []
         self.repaired: list[str] = []
@@ -165,7 +163,6 @@ class Pair(LogTestCase):
             self.clock.advance(0)
 
     def passes(self, seconds: float) -> None:
-        """Time passes."""
         for _ in range(round(seconds / 0.05)):
             self.clock.advance(0.05)
             self.settle()
@@ -189,8 +186,6 @@ class Pair(LogTestCase):
 
 
 class FollowTests(Pair):
-    """A pair that is well."""
-
     def test_bootstrap(self) -> None:
         """An empty slave gets everything from the first byte."""
         self.serve()
@@ -333,8 +328,6 @@ class FollowTests(Pair):
 
 
 class PartedTests(Pair):
-    """Logs that are not one."""
-
     def test_master_lost_its_tail(self) -> None:
         """A slave that is ahead says so, acknowledges nothing, and is not fed (F14)."""
         for extra in ((130,), (700, 900), (3000, 3000)):

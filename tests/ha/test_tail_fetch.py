@@ -82,14 +82,12 @@ class FetchCase(Pair):
         return factory
 
     def stop_all(self) -> None:
-        """Replicas go."""
         for factory in self.factories:
             factory.stop()
         self.clock.advance(2)
         self.settle()
 
     def settle(self) -> None:
-        """On all connections."""
         for _ in range(6):
             for wire in self.wires.values():
                 if isinstance(wire, Wire):
@@ -97,7 +95,6 @@ class FetchCase(Pair):
             self.clock.advance(0)
 
     def fetch(self, log: CommitLog, *addresses: tuple[str, int], timeout: float = 5.0) -> TailFetch:
-        """Begin to ask."""
         self.mine = log
         found = TailFetch(
             log=log,
@@ -284,8 +281,6 @@ class OneReplicaTests(FetchCase):
 
 
 class ReplicasTests(FetchCase):
-    """Several of them."""
-
     def test_longest(self) -> None:
         """Whoever answers first, in the end the log is that of the one that has most."""
         for order in ((A, B), (B, A)):

@@ -15,8 +15,6 @@ Member = Node | Broker
 
 
 class MemberTestCase(InteropTestCase):
-    """Sets of members, and a controller."""
-
     version = "5.3.3"
     roles = "members of a set"
 

@@ -110,12 +110,8 @@ class ArchiveTests(InteropTestCase):
 
 
 class Archive4Tests(ArchiveTests):
-    """Behind 4.9.7."""
-
     version = "4.9.7"
 
 
 class Archive5Tests(ArchiveTests):
-    """Behind 5.3.3."""
-
     version = "5.3.3"

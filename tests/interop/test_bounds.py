@@ -188,13 +188,9 @@ class BoundsTests(InteropTestCase):
 
 
 class Bounds4Tests(BoundsTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class Bounds5Tests(BoundsTests):
-    """5.3.3."""
-
     version = "5.3.3"
     full_only = ("test_joins",)

@@ -119,12 +119,8 @@ class CascadeTests(InteropTestCase):
 
 
 class Cascade4Tests(CascadeTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class Cascade5Tests(CascadeTests):
-    """5.3.3."""
-
     version = "5.3.3"

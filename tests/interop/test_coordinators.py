@@ -27,8 +27,6 @@ ELECTIONS = cases.rounds(3, 10)
 
 
 class WithEtcdTestCase(ScenarioTestCase):
-    """Not without etcd."""
-
     def setUp(self) -> None:
         """See that it is there."""
         if PROGRAM is None:
@@ -104,7 +102,6 @@ class FollowerTests(WithEtcdTestCase):
     full_only = ("test_stock_as_member",)
 
     def follower(self, nodes: list[Node], **keys: Any) -> Broker:
-        """It, not started."""
         return self.broker(
             "java-follower",
             role="SLAVE",

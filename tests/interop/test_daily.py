@@ -346,27 +346,19 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 class Daily4Tests(DailyTests):
-    """Ours, beside 4.9.7's mqadmin."""
-
     version = "4.9.7"
 
 
 class Daily5Tests(DailyTests):
-    """Ours, beside 5.3.3's."""
-
     version = "5.3.3"
 
 
 class JavaDaily4Tests(DailyTests):
-    """4.9.7 all over."""
-
     version = "4.9.7"
     names_of = broker_of = "Java"
 
 
 class JavaDaily5Tests(DailyTests):
-    """5.3.3 all over."""
-
     version = "5.3.3"
     names_of = broker_of = "Java"
 
@@ -415,12 +407,8 @@ class DailyPairTests(PairsTestCase):
 
 
 class DailyPair4Tests(DailyPairTests):
-    """Beside 4.9.7."""
-
     version = "4.9.7"
 
 
 class DailyPair5Tests(DailyPairTests):
-    """Beside 5.3.3."""
-
     version = "5.3.3"

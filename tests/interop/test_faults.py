@@ -341,24 +341,16 @@ class MixedTests(InteropTestCase):
 
 
 class Link4Tests(LinkTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class Link5Tests(LinkTests):
-    """5.3.3."""
-
     version = "5.3.3"
 
 
 class SlaveLink4Tests(SlaveLinkTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class SlaveLink5Tests(SlaveLinkTests):
-    """5.3.3."""
-
     version = "5.3.3"

@@ -346,26 +346,18 @@ class PartedFromJavaTests(InteropTestCase):
 
 
 class BehindJava4Tests(BehindJavaTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class BehindJava5Tests(BehindJavaTests):
-    """5.3.3."""
-
     version = "5.3.3"
 
 
 class PartedFromJava4Tests(PartedFromJavaTests):
-    """4.9.7."""
-
     version = "4.9.7"
     full_only = ("test_async",)
 
 
 class PartedFromJava5Tests(PartedFromJavaTests):
-    """5.3.3."""
-
     version = "5.3.3"
     full_only = ("test_async", "test_byte")

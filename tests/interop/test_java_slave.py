@@ -129,12 +129,8 @@ class JavaBehindUsTests(InteropTestCase):
 
 
 class JavaBehindUs4Tests(JavaBehindUsTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class JavaBehindUs5Tests(JavaBehindUsTests):
-    """5.3.3."""
-
     version = "5.3.3"

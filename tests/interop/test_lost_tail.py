@@ -126,12 +126,8 @@ class LostTailTests(InteropTestCase):
 
 
 class LostTail4Tests(LostTailTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class LostTail5Tests(LostTailTests):
-    """5.3.3."""
-
     version = "5.3.3"

@@ -32,8 +32,6 @@ LONG = 12.0
 
 
 class FaultPointTests(set_cases.LinkedSetTestCase):
-    """Kills at chosen places."""
-
     roles = "two members, of ours and of Java's"
     full_only = ("test_promotion", "test_promotion_after_java", "test_cut", "test_cut_behind_java")
 
@@ -186,8 +184,6 @@ class PowerCutTests(DrivenTestCase):
 
 
 class ClockTests(DrivenTestCase):
-    """Members whose clocks jump."""
-
     full_only = ("test_jumps", "test_jumps_of_three")
 
     def jumps(self, count: int) -> None:

@@ -165,7 +165,6 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             self.assertFalse(sender.is_alive(), "a sender has no answer")
 
     def passes(self, length: float) -> None:
-        """Let some seconds pass."""
         moment = time.monotonic() + length
         until(lambda: time.monotonic() > moment, "a while", length + 10)
 

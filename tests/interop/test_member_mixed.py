@@ -95,8 +95,6 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 
 class EitherTests(MixedTestCase):
-    """Two members, whichever they are."""
-
     roles = "two members, of ours and of Java's"
     full_only = (
         "test_damaged_epoch_files",

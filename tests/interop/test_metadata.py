@@ -186,14 +186,10 @@ class BehindJavaTests(MetadataTestCase):
 
 
 class BehindJava4Tests(BehindJavaTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class BehindJava5Tests(BehindJavaTests):
-    """5.3.3."""
-
     version = "5.3.3"
 
 
@@ -295,8 +291,6 @@ class JavaBehindTests(MetadataTestCase):
 
 
 class JavaBehind4Tests(JavaBehindTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
@@ -313,8 +307,6 @@ ASKED = (
 
 
 class JavaBehind5Tests(JavaBehindTests):
-    """5.3.3."""
-
     version = "5.3.3"
     full_only = ("test_quiet_for_long",)
 

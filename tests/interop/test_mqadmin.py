@@ -362,12 +362,8 @@ def leaves(value: Any, path: str = "") -> list[str]:
 
 
 class Mqadmin4Tests(MqadminTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class Mqadmin5Tests(MqadminTests):
-    """5.3.3."""
-
     version = "5.3.3"

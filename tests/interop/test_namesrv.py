@@ -126,12 +126,8 @@ class NamesrvTests(InteropTestCase):
 
 
 class Namesrv4Tests(NamesrvTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class Namesrv5Tests(NamesrvTests):
-    """5.3.3."""
-
     version = "5.3.3"

@@ -90,7 +90,6 @@ class ProxyTests(SiteTestCase):
         self.assertEqual(0, answer.code, answer.remark)
 
     def prepare(self) -> None:
-        """Make topics and groups."""
         for topic, kind in TOPICS.items():
             self.tell(
                 RequestCode.UPDATE_AND_CREATE_TOPIC,

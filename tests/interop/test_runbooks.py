@@ -112,12 +112,8 @@ class StockPairTests(InteropTestCase, RunbookTestCase):
 
 
 class StockPair4Tests(StockPairTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class StockPair5Tests(StockPairTests):
-    """5.3.3."""
-
     version = "5.3.3"

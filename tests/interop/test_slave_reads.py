@@ -233,12 +233,8 @@ class SlaveReadsTests(SiteTestCase):
 
 
 class SlaveReads4Tests(SlaveReadsTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class SlaveReads5Tests(SlaveReadsTests):
-    """5.3.3."""
-
     version = "5.3.3"

@@ -107,12 +107,8 @@ class HandoverTests(InteropTestCase):
 
 
 class Handover4Tests(HandoverTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class Handover5Tests(HandoverTests):
-    """5.3.3."""
-
     version = "5.3.3"

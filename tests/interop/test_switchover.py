@@ -183,12 +183,8 @@ class ReplacedPairTests(InteropTestCase):
 
 
 class ReplacedPair4Tests(ReplacedPairTests):
-    """4.9.7."""
-
     version = "4.9.7"
 
 
 class ReplacedPair5Tests(ReplacedPairTests):
-    """5.3.3."""
-
     version = "5.3.3"

@@ -86,8 +86,6 @@ class _Crash(BaseException):
 
 
 class FileTests(SynchronousTestCase):
-    """Generations on the disk."""
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

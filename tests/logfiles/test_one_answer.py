@@ -155,8 +155,6 @@ def short() -> Iterator[tuple[str, Log]]:
 
 
 class AnswerTestCase(LogTestCase):
-    """Tests that write logs."""
-
     def everywhere(
         self, made: Iterator[tuple[str, Log]], ask: Callable[[Path, Log, Writer, int], None]
     ) -> None:
@@ -283,8 +281,6 @@ class OfflineTests(AnswerTestCase):
 
 
 class SparkTests(AnswerTestCase):
-    """The pipeline."""
-
     skip = no_pipeline or None
 
     def scan(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:

@@ -193,8 +193,6 @@ class TypedTableTests(SynchronousTestCase):
 
 
 class ReaderTests(SynchronousTestCase):
-    """What their owners make of it."""
-
     def test_switchover(self) -> None:
         """S-G: a permission in words is none to give back to a broker."""
         with folder() as root:

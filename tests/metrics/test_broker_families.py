@@ -38,8 +38,6 @@ def ending(half: Command | None, word: int) -> dict[str, str]:
 
 
 class BrokerFamiliesTests(BrokerTestCase):
-    """L{of_broker}, after requests of clients."""
-
     def begin(self, *, slave: bool = False) -> Client:
         broker = self.broker(slave=slave)
         broker.counts.start()
@@ -56,7 +54,6 @@ class BrokerFamiliesTests(BrokerTestCase):
         return self.client()
 
     def send(self, client: Client, *queues: int, size: int = 10, **more: object) -> None:
-        """Messages a second apart."""
         for queue_id in queues:
             answer = client.ask(SEND_V2, sending("T", queue_id=queue_id, **more), b"x" * size)
             self.assertEqual(getattr(answer, "code", None), 0)

@@ -119,8 +119,6 @@ def told(status: dict[str, Any]) -> dict[str, float]:
 
 
 class CatalogTests(SynchronousTestCase):
-    """L{FAMILIES}."""
-
     def test_names(self) -> None:
         """Names are legal and differ, counters end as Prometheus wants, units are in the name."""
         self.assertEqual(
@@ -145,8 +143,6 @@ class CatalogTests(SynchronousTestCase):
 
 
 class StatusTests(SynchronousTestCase):
-    """L{of_status}."""
-
     def test_master(self) -> None:
         """A master's log, replicas, readers, and clients."""
         found = told(MASTER)

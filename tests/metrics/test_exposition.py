@@ -25,8 +25,6 @@ def parsed(text: bytes) -> dict[str, Any]:
 
 
 class ExpositionTests(SynchronousTestCase):
-    """L{text_of}."""
-
     @settings(max_examples=tries(100), deadline=None)
     @given(st.text(), st.text(), st.text(), st.floats(allow_nan=False) | st.integers())
     def test_anything(self, node: str, topic: str, kind: str, value: float) -> None:

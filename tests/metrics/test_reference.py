@@ -10,8 +10,6 @@ from tests.support.imports import ROOT
 
 
 class ReferenceTests(SynchronousTestCase):
-    """C{docs/guide/metrics.rst}."""
-
     def test_page(self) -> None:
         """It is what the code says: run C{python -m rmqha.metrics.reference} if this fails."""
         self.assertEqual((ROOT / "docs/guide/metrics.rst").read_text(), reference())

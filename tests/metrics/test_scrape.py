@@ -54,8 +54,6 @@ class CountingClock(Clock):
 
 
 class ScrapeTests(SynchronousTestCase):
-    """L{Scrape}."""
-
     def setUp(self) -> None:
         self.clock = CountingClock()
         self.node = Node(self.clock)

@@ -87,8 +87,6 @@ class Peer:
 
 
 class NamesrvCase(SynchronousTestCase):
-    """A name server without a port."""
-
     def setUp(self) -> None:
         self.start()
 
@@ -466,8 +464,6 @@ class RequestTests(NamesrvCase):
 
 
 class EndTests(NamesrvCase):
-    """Brokers that are gone."""
-
     def names(self) -> list[str]:
         return list(self.server.table.cluster_info().broker_addr_table)
 

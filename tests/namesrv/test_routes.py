@@ -35,8 +35,6 @@ def registration(
 
 
 class RouteTests(SynchronousTestCase):
-    """L{RouteTable}, step by step."""
-
     def setUp(self) -> None:
         self.table = RouteTable()
 
@@ -324,7 +322,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def wipe(self, name: str) -> None:
-        """Permissions come and go."""
         self.table.wipe_write_perm(name)
 
     @rule(topic=st.sampled_from("tuv"), name=NAMES)

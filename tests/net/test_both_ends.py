@@ -165,8 +165,6 @@ class Supply:
 
 
 class RegionTests(LoopbackTestCase):
-    """Sending views of a log."""
-
     async def test_order(self) -> None:
         """Whatever the sizes and the calls, bytes arrive in the order they were written."""
         source = random.Random(3)
@@ -371,8 +369,6 @@ class RegionTests(LoopbackTestCase):
 
 
 class BothEndsTests(LoopbackTestCase):
-    """From one log into another."""
-
     def start(self, sink: MemorySink) -> Callable[[End], None]:
         """What a client does that scatters from the first byte."""
 

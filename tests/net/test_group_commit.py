@@ -9,8 +9,6 @@ from rmqha.net.group_commit import GroupCommit
 
 
 class GroupCommitTests(SynchronousTestCase):
-    """Writes that are played by hand."""
-
     def setUp(self) -> None:
         self.writes: list[Deferred[None]] = []
         self.group = GroupCommit(self.begin)

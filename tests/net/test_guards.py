@@ -17,8 +17,6 @@ from rmqha.net.rate_limited_log import MOST_PEERS, RateLimitedLog
 
 
 class AllowedTests(SynchronousTestCase):
-    """C{haAllowedPeers}."""
-
     def test_empty(self) -> None:
         """No list permits everybody, even who has no address."""
         for peer in ("10.0.0.1", "::1", "somebody"):
@@ -34,8 +32,6 @@ class AllowedTests(SynchronousTestCase):
 
 
 class TokenBucketTests(SynchronousTestCase):
-    """Bytes a second."""
-
     def test_no_limit(self) -> None:
         """Rate 0 never waits."""
         self.assertEqual(TokenBucket(0, Clock()).take(1 << 40), 0.0)
@@ -79,8 +75,6 @@ class TokenBucketTests(SynchronousTestCase):
 
 
 class SpeedTests(SynchronousTestCase):
-    """Bytes a second."""
-
     def test_last_second(self) -> None:
         """It is what passed in the last whole second, and nothing a second later."""
         clock = Clock()
@@ -109,8 +103,6 @@ class SpeedTests(SynchronousTestCase):
 
 
 class QuietTests(SynchronousTestCase):
-    """Complaints at a bounded rate."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.events: list[Any] = []

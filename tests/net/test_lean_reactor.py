@@ -40,8 +40,6 @@ class _End(FileDescriptor):
 
 
 class LeanReactorTests(SynchronousTestCase):
-    """L{LeanReactor}."""
-
     def setUp(self) -> None:
         """A reactor that nobody else has, and two ends in it."""
         self.reactor = LeanReactor()
@@ -110,8 +108,6 @@ class LeanReactorTests(SynchronousTestCase):
 
 
 class ChoiceTests(SynchronousTestCase):
-    """Which reactor a process has."""
-
     def chosen(self, *before: str) -> str:
         """The name of the reactor's class, in a process that did something before."""
         lines = (

@@ -104,7 +104,6 @@ class Pair:
         return why
 
     def close(self) -> None:
-        """Leave nothing open."""
         self.peer.close()
         if self.client.connected:
             self.client.connectionLost(Failure(ConnectionDone()))

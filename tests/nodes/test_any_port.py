@@ -80,7 +80,6 @@ class AnyPortTests(SynchronousTestCase):
     """One node, named by one of its ports."""
 
     def look(self, hosts: Hosts, port: int, **more: Any) -> tuple[Seen, AnyPortLook]:
-        """What one look brings."""
         asked: Any = hosts
         more |= {"remoting": asked, "is_ha_port": hosts.is_ha_port}
         look = AnyPortLook(asked, f"{HOST}:{port}", Clock(), **more)

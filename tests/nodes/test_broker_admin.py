@@ -50,8 +50,6 @@ class StockBroker:
 
 
 class BrokerAdminTests(SynchronousTestCase):
-    """What it makes of answers."""
-
     def done(self, what: Coroutine[Any, Any, Any]) -> Any:
         return self.successResultOf(ensureDeferred(what))
 

@@ -17,8 +17,6 @@ def told(status: dict[str, Any]) -> dict[str, str]:
 
 
 class FactsTests(SynchronousTestCase):
-    """L{facts_of}."""
-
     def test_master(self) -> None:
         """A master tells its epoch, writes, disk, what is scrubbed and kept, and who knows it."""
         status = MASTER | {
@@ -97,8 +95,6 @@ class FactsTests(SynchronousTestCase):
 
 
 class RuntimeFactsTests(SynchronousTestCase):
-    """L{runtime_facts}."""
-
     def test_stock(self) -> None:
         """What a stock broker tells is shown in the same words."""
         table = {

@@ -14,8 +14,6 @@ def seen(*names: str, **status: object) -> Seen:
 
 
 class NextStepTests(SynchronousTestCase):
-    """By the name of a reason."""
-
     def test_command(self) -> None:
         """It names store, master and address as they are; what is not told is left open."""
         upstream = {"address": "10.0.0.1:10912"}

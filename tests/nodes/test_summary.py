@@ -78,8 +78,6 @@ NAMESRV: dict[str, Any] = {
 
 
 class LinesTests(SynchronousTestCase):
-    """L{lines}."""
-
     def told(self, status: dict[str, Any], problem: str = "") -> dict[str, str]:
         found = lines(Seen(problem, status))
         self.assertEqual(len(found), 6)

@@ -77,8 +77,6 @@ class BrowserCase(TestCase):
 
 
 class BrowserTests(BrowserCase):
-    """What is seen."""
-
     @slow
     def test_values(self) -> Deferred[None]:
         """The numbers are there, with plots; names are shown letter by letter, whatever they are;

@@ -89,7 +89,6 @@ class ClusterTests(SynchronousTestCase):
         self.site = self.page(servers=(NAMES,))
 
     def page(self, **more: Any) -> PageSite:
-        """The master's admin port."""
         others: Any = self.others
         return page_site(ToldNode(), self.clock, http=others, connect=lambda: others, **more)
 

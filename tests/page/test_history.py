@@ -24,8 +24,6 @@ SLAVE: dict[str, Any] = {
 
 
 class HistoryTests(SynchronousTestCase):
-    """L{History}."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.now: dict[str, Any] = MASTER

@@ -17,8 +17,6 @@ DAY = 86_400_000
 
 
 class OwnPageTests(SynchronousTestCase):
-    """L{OwnPage<rmqha.page.own.OwnPage>}."""
-
     def setUp(self) -> None:
         self.node, self.clock = ToldNode(), Clock()
         self.own = own_page(self.node, self.clock)

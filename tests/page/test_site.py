@@ -17,8 +17,6 @@ NUMBERS = ("/page/node", "/page/cluster")
 
 
 class PageSiteTests(SynchronousTestCase):
-    """L{PageSite<rmqha.page.site.PageSite>}."""
-
     def setUp(self) -> None:
         """A master that knows no other node."""
         self.node = ToldNode()

@@ -13,8 +13,6 @@ from rmqha.cli.spark.common import interruptible
 
 
 class InterruptibleTests(SynchronousTestCase):
-    """L{interruptible}."""
-
     def test_quiet(self) -> None:
         """Ctrl-C ends the block at once, does not come to PySpark's handler, and what Py4J logs
         then is not shown; later all is as before.

@@ -86,8 +86,6 @@ class GoldenTests(SynchronousTestCase):
 
 
 class SelectionTests(SynchronousTestCase):
-    """Options select rows."""
-
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.records = expected("5.3.3", "store")
@@ -203,8 +201,6 @@ class SystemTopicTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """The tables beside the messages."""
-
     def test_files(self) -> None:
         """Each file is a row with what is used of it."""
         store = golden.store("4.9.7")

@@ -29,7 +29,6 @@ class NodeReactor(MemoryReactorClock):
     stops = 0
 
     def stop(self) -> None:
-        """Count."""
         self.stops += 1
 
 
@@ -76,7 +75,6 @@ class Puppet(Node):
         return []
 
     def dialled(self, host: str, port: int) -> IStreamClientEndpoint:
-        """The master."""
         return self.endpoint
 
     def _environment(self) -> StoreEnvironment:

@@ -42,7 +42,6 @@ class AccessNodeTests(LogTestCase):
         self.successResultOf(stopped)
 
     def accounts(self) -> Path:
-        """A file of accounts."""
         path = self.folder() / "plain_acl.yml"
         path.write_bytes(PLAIN_ACL.read_bytes())
         return path

@@ -13,8 +13,6 @@ WISE = ("namesrvAddr=10.0.0.1:9876",)
 
 
 class AdviceTests(SynchronousTestCase):
-    """L{open_ports} and L{advice}."""
-
     def ports(self, *keys: str, role: str = "master") -> list[str]:
         """The ports that are open to everybody."""
         return open_ports(load(None, keys, role), namesrv=role == NAMESRV)

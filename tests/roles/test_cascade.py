@@ -172,8 +172,6 @@ class LettingInTests(CascadeCase):
 
 
 class EpochTests(CascadeCase):
-    """Whom it believes."""
-
     def test_goes_on(self) -> None:
         """After a clean stop with the same log start and marks are the same."""
         upstream = self.copied()

@@ -9,8 +9,6 @@ from tests.roles.test_node import NodeCase
 
 
 class NodeEventsTests(NodeCase):
-    """Events of whole nodes."""
-
     def test_restart(self) -> Deferred[None]:
         """A master's edges are there after a restart: starts, stops, states, its slave."""
 

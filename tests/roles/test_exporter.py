@@ -11,8 +11,6 @@ from tests.support.exporter import ExporterRounds
 
 
 class ExporterTests(ClusterCase):
-    """The exporter's rounds."""
-
     async def begun(self) -> ExporterRounds:
         client = RemotingClient(reactor)
         self.addCleanup(client.close)

@@ -24,13 +24,11 @@ class HealthLines:
         self.lines: list[str] = []
 
     def note(self, event: LogEvent) -> None:
-        """Keep a line."""
         line = formatEvent(event)
         if "ealthy" in line:
             self.lines.append(f"{event['log_level'].name} {line}")
 
     def install(self, case: LogTestCase) -> HealthLines:
-        """Observe during a test."""
         globalLogPublisher.addObserver(self.note)
         case.addCleanup(globalLogPublisher.removeObserver, self.note)
         return self
@@ -109,10 +107,7 @@ class SlaveTests(SlaveCase):
 
 
 class MasterTests(LogTestCase):
-    """A master alone."""
-
     def begin(self, role: BrokerRole) -> PlainMaster:
-        """It serves."""
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, role=role))

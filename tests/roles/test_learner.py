@@ -103,7 +103,6 @@ class SetMaster:
         return self.connection.transport.value()
 
     def answer(self, log: CommitLog, *labels: EpochLabel) -> None:
-        """Answer the handshake."""
         self.connection.send(ha_v2.encode_answer(log.end, labels))
 
     def reports(self) -> list[int]:
@@ -124,14 +123,11 @@ class SetMaster:
         self.heartbeat(log.end, confirm, [each for each in known if each.start < log.end][-1])
 
     def heartbeat(self, at: int, confirm: int, label: EpochLabel = FIRST_LABEL) -> None:
-        """A transfer without bytes."""
         head = TransferHeader(0, at, label.label, label.start, confirm)
         self.connection.send(ha_v2.encode_transfer_header(head))
 
 
 class LearnerTests(SlaveCase):
-    """One learner, a controller and members."""
-
     FIRST, SECOND = "10.0.0.1:10911", "10.0.0.2:10911"
 
     def setUp(self) -> None:

@@ -12,8 +12,6 @@ from tests.support.effort import slow
 
 
 class LoggingTests(SynchronousTestCase):
-    """Nodes as processes of their own."""
-
     def setUp(self) -> None:
         self.folder = Folder("logging-")
         self.addCleanup(self.folder.remove)

@@ -176,8 +176,6 @@ class NamedTests(TwoMastersCase):
 
 
 class ConfiguredTests(TwoMastersCase):
-    """The configuration names the old master."""
-
     def pointed(self, policy: str = "truncate", **keys: Any) -> None:
         """A slave that followed the promoted one starts with the old one."""
         self.following()

@@ -163,10 +163,7 @@ class WholeSet(FakeSet):
 
 
 class MemberCase(SlaveCase):
-    """A member with id 1."""
-
     def setUp(self) -> None:
-        """Nobody is master."""
         super().setUp()
         self.set = WholeSet((CONTROLLER,), CONTROLLER)
         # Clients' ports are real ones.
@@ -199,7 +196,6 @@ class MemberCase(SlaveCase):
         self.assertIn(reason, said["reason"])
 
     def write(self, size: int = 300) -> Deferred[PutResult]:
-        """A client's message."""
         return self.node.broker.writer.put(message(size, topic="TopicA"))
 
     def joined(self, end: int = 0) -> tuple[Any, PuppetTransport]:
@@ -234,8 +230,6 @@ class MemberCase(SlaveCase):
 
 
 class LeadTests(MemberCase):
-    """Elected, and elected away."""
-
     def test_first(self) -> None:
         """A set's first member is elected, its epoch in the epoch file before a write."""
         self.member()

@@ -71,8 +71,6 @@ class HandedOutTests(AgainCase):
 
 
 class SetTests(MemberCase):
-    """Who may be in its set."""
-
     def test_restart(self) -> None:
         """It comes back with its id, and leads in the epoch that it still has."""
         self.member()

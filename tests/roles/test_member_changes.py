@@ -35,8 +35,6 @@ FIRST_LABEL = EpochLabel(1, 0)
 
 
 class MemberChangeCase(MemberCase):
-    """A member that follows."""
-
     def shake(self, *labels: EpochLabel) -> SetMaster:
         """It connects, says who it is, and is answered."""
         master = SetMaster(self.accept(within=2.0))
@@ -341,8 +339,6 @@ class EpochFileTests(MemberChangeCase):
 
 
 class StopTests(MemberChangeCase):
-    """The node stops in the middle."""
-
     def test_while_promoting(self) -> None:
         """The stop waits for the promotion, and leaves nothing behind."""
         self.follow()
@@ -449,8 +445,6 @@ class YoungSetTests(MemberChangeCase):
 
 
 class FailureTests(MemberChangeCase):
-    """The disk fails."""
-
     def test_while_leading(self) -> None:
         """A failed store can take nothing: no sign of life, so that another is elected."""
         self.member()

@@ -75,7 +75,6 @@ class SetWithTlsTests(TestCase):
         return found
 
     def asked(self, connection: RemotingProtocol, command: Command) -> Deferred[Command] | None:
-        """The controller is asked."""
         if command.code == RequestCode.BROKER_HEARTBEAT:
             return None
         return self.set.request(self.address, command)

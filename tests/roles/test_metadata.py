@@ -106,13 +106,10 @@ class PlainMaster(MasterNode):
         )
 
     def listen(self) -> list[IListeningPort]:
-        """Nobody connects."""
         return []
 
 
 class ReturnTests(LogTestCase):
-    """A master that comes back."""
-
     def start(self, namesrv: str) -> MasterNode:
         """A master that has looked for another one, as long as its name server may take."""
         self.reactor = NodeReactor()

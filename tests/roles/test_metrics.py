@@ -121,8 +121,6 @@ class ClusterCase(NodeCase):
 
 
 class RulesTests(NodeCase):
-    """C{conf/prometheus}."""
-
     def test_names(self) -> None:
         """Every metric that an expression names is one of ours, or of every process."""
         known = {family.name for family in FAMILIES} | OTHERS
@@ -159,7 +157,6 @@ class ScrapeTests(ClusterCase):
     """C{GET /metrics} of nodes with real ports."""
 
     async def text(self, node: Any) -> str:
-        """What a node tells."""
         pool = HTTPConnectionPool(reactor, persistent=False)
         url = f"http://127.0.0.1:{node.settings.admin.listen_port}/metrics"
         answer = await treq.get(url, agent=Agent(reactor, pool=pool))
@@ -199,10 +196,7 @@ class ScrapeTests(ClusterCase):
 
 
 class PrometheusTests(ClusterCase):
-    """A real Prometheus."""
-
     def setUp(self) -> None:
-        """Find it."""
         super().setUp()
         self.prometheus = shutil.which("prometheus")
         if self.prometheus is None:

@@ -31,8 +31,6 @@ from tests.support.unreadable import make_unreadable
 
 
 class NamesrvTests(TestCase):
-    """L{NamesrvNode} on the real reactor."""
-
     timeout = 60
 
     def setUp(self) -> None:

@@ -50,8 +50,6 @@ LONG = 20.0
 
 
 class NodeCase(TestCase):
-    """Nodes on the real reactor."""
-
     timeout = 60
 
     def setUp(self) -> None:
@@ -94,8 +92,6 @@ class NodeCase(TestCase):
 
 
 class LocalAddressTests(NodeCase):
-    """Where a node calls from."""
-
     def test_ha_port(self) -> Deferred[None]:
         """Another node's HA port is connected to from haLocalAddress."""
         return self.run_async(self._call("master", "slave"))
@@ -383,7 +379,6 @@ class PairTests(NodeCase):
     """Both roles on the real reactor: zero-copy both ways."""
 
     def write(self, master: Any, count: int, size: int = 1000) -> list[Deferred[Any]]:
-        """Take writes."""
         return [
             master.writer.put(
                 Message(

@@ -15,8 +15,6 @@ from rmqha.roles.process import next_step, opening_line
 
 
 class OpeningLineTests(SynchronousTestCase):
-    """L{opening_line}."""
-
     def line(self, role: str, *keys: str) -> str:
         """What a node of some configuration says."""
         return opening_line(load(None, keys, role), role, "1.0")
@@ -66,8 +64,6 @@ class OpeningLineTests(SynchronousTestCase):
 
 
 class NextStepTests(SynchronousTestCase):
-    """L{next_step}."""
-
     def test_steps(self) -> None:
         """What somebody else has, a port or a folder, comes with what to do."""
         settings = load(None, [], "master")

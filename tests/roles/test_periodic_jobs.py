@@ -66,23 +66,18 @@ class Inner(NodePart):
         self.job = Periodic("inner work", clock, lambda: None)
 
     def health(self) -> Iterator[HealthReason]:
-        """One reason."""
         yield HealthReason("inner", "it is made up")
 
     def jobs(self) -> Iterator[Job]:
-        """One job."""
         yield self.job
 
     def facts(self) -> Facts:
-        """One fact."""
         return {"inner": ("yes", "")}
 
     def samples(self) -> Iterator[Sample]:
-        """One sample."""
         yield HEALTH_REASON, ("sampled",), 1
 
     def fields(self) -> dict[str, Any]:
-        """One field."""
         return {"inner": 7}
 
 
@@ -93,7 +88,6 @@ class Outer(NodePart):
         self.inner = Inner(clock)
 
     def parts(self) -> Iterator[NodePart | None]:
-        """Both."""
         yield from (None, self.inner)
 
 
@@ -110,7 +104,6 @@ class TreeTests(SynchronousTestCase):
             """A node of one part."""
 
             def parts(self) -> Iterator[NodePart | None]:
-                """That."""
                 yield outer
 
         node = Tree(load(None, [], "namesrv"), clock)
@@ -125,7 +118,6 @@ class MasterTests(LogTestCase):
     """A master whose name server does not answer."""
 
     def setUp(self) -> None:
-        """It serves."""
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, namesrv="10.0.0.9:9876"))
@@ -231,8 +223,6 @@ class NameServerTests(SynchronousTestCase):
 
 
 class DocumentedTests(SynchronousTestCase):
-    """The guide and the jobs."""
-
     def jobs(self) -> Iterator[tuple[str, bool]]:
         """Each C{Periodic} that is made anywhere, and each L{Watch}: its name, up to what is not
         constant, and whether it is vital.

@@ -21,7 +21,6 @@ class ReloadTests(LogTestCase):
     """A slave whose configuration file is edited."""
 
     def setUp(self) -> None:
-        """It runs."""
         self.reactor = NodeReactor()
         self.given = settings(self.folder() / "store")
         self.node = PuppetSlave(self.given, self.reactor)
@@ -38,7 +37,6 @@ class ReloadTests(LogTestCase):
         self.successResultOf(stopped)
 
     def told(self) -> str:
-        """What the log says."""
         return "\n".join(str(formatEvent(event)) for event in self.events)
 
     def edit(self, **sections: Any) -> None:

@@ -85,7 +85,6 @@ class SlaveCase(LogTestCase):
         self.successResultOf(stopped)
 
     def turn(self) -> None:
-        """The reactor goes round."""
         for _ in range(5):
             self.reactor.advance(0)
 
@@ -151,14 +150,11 @@ class SlaveCase(LogTestCase):
 
     @property
     def state(self) -> str:
-        """Of replication."""
         assert self.node.following.follower is not None
         return self.node.following.follower.sync.state.value
 
 
 class LifeTests(SlaveCase):
-    """From nothing to in sync."""
-
     def test_bootstrap(self) -> None:
         """An empty slave becomes a copy, and its marker goes."""
         self.start()
@@ -518,8 +514,6 @@ class LostTailTests(SlaveCase):
 
 
 class RepairTests(SlaveCase):
-    """C{haDivergencePolicy}, on a real store."""
-
     def test_truncate(self) -> None:
         """The tail is in quarantine, the log is the master's, so are queues and index."""
         self.parted()

@@ -132,8 +132,6 @@ class DivergedTests(ServedSlaveCase):
 
 
 class WakeTests(ServedSlaveCase):
-    """Long polling."""
-
     def test_at_once(self) -> None:
         """A pull that waits on a slave is answered when replication brings a message, a
         millisecond later, and not at the next look of some seconds.

@@ -40,10 +40,7 @@ class ByNumberTests(SynchronousTestCase):
 
 
 class ByAnswerTests(SynchronousTestCase):
-    """Other ports are asked."""
-
     def setUp(self) -> None:
-        """Nobody waits long."""
         self.patch(ha_port, "SILENCE", 0.05)
         self.heard: list[bytes] = []
 
@@ -58,7 +55,6 @@ class ByAnswerTests(SynchronousTestCase):
             thread.join(10)
 
     def serve(self, listening: socket.socket, conversations: tuple[str, ...]) -> None:
-        """Talk."""
         for conversation in conversations:
             peer, _ = listening.accept()
             with peer:

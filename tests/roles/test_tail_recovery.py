@@ -118,7 +118,6 @@ class TailRecoveryTests(LogTestCase):
             self.clock.advance(0)
 
     def passes(self, seconds: float) -> None:
-        """Time passes."""
         for _ in range(round(seconds / 0.1)):
             self.clock.advance(0.1)
             self.settle()

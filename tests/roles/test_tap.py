@@ -28,15 +28,11 @@ from tests.support.unreadable import make_unreadable
 
 
 class OptionsTests(SynchronousTestCase):
-    """L{tap.Options}."""
-
     def setUp(self) -> None:
-        """A folder for configurations."""
         self.folder = Path(tempfile.mkdtemp(prefix="tap-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
     def conf(self, *lines: str) -> str:
-        """A configuration file."""
         path = self.folder / "broker.conf"
         path.write_text("\n".join((f"storePathRootDir={self.folder}/store", *lines)) + "\n")
         return str(path)
@@ -171,8 +167,6 @@ class VersionTests(SynchronousTestCase):
 
 
 class MakeServiceTests(OptionsTests):
-    """L{tap.makeService}."""
-
     def test_makes(self) -> None:
         """Each role gives its node; nothing is opened before it starts."""
         for role, kind in (("master", MasterNode), ("slave", SlaveNode)):

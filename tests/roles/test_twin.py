@@ -141,8 +141,6 @@ class StartTests(LogTestCase):
 
 
 class OptionTests(LogTestCase):
-    """C{--force}."""
-
     def test_option(self) -> None:
         """It is a master's, and refused with any other role."""
         options = Options()

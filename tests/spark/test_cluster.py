@@ -114,8 +114,6 @@ class ClusterTests(SynchronousTestCase):
 
 
 class CommandTests(SynchronousTestCase):
-    """C{make spark-cluster}."""
-
     def setUp(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="rmqha-cluster-test-"))
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)

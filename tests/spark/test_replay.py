@@ -29,8 +29,6 @@ PLAIN = 200
 
 
 class ReplayTests(FaultTestCase):
-    """Nodes under C{twistd}."""
-
     def setUp(self) -> None:
         need_java()
         super().setUp()

@@ -45,8 +45,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class StoreTestCase(LogTestCase, DerivedTestCase):
-    """Tests with stores of small files."""
-
     def small(self, root: Path | None = None, **more: Any) -> Store:
         more.setdefault("settings", SIZES)
         return self.opened(root if root is not None else self.folder() / "store", **more)
@@ -154,8 +152,6 @@ class GoldenTests(LogTestCase):
 
 
 class LifeTests(StoreTestCase):
-    """Start, stop, crash."""
-
     def test_abort_and_checkpoint(self) -> None:
         """C{abort} is there while the store is open; a clean stop leaves its times."""
         root = self.folder() / "deep" / "store"
@@ -374,8 +370,6 @@ class LockedTests(StoreTestCase):
 
 
 class PutTests(StoreTestCase):
-    """Writing."""
-
     def test_receipts(self) -> None:
         """A receipt says where a message went, by physical and by queue offset."""
         store = self.small()
@@ -712,8 +706,6 @@ class SlaveTests(StoreTestCase):
 
 
 class FlushedTimeTests(StoreTestCase):
-    """The checkpoint's time of the log."""
-
     def test_behind_the_flush(self) -> None:
         """It moves over flushed records only, and moves although writes never pause."""
         thread = Held()

@@ -132,7 +132,6 @@ class ThreeFilesCase(FollowerCase):
         self.assertGreater(self.theirs.end, 3 * SIZE)
 
     def grow(self, *sizes: int) -> None:
-        """The master takes writes."""
         for size in sizes:
             self.theirs.put([encoded(size)], [0], STORED)
 

@@ -101,7 +101,6 @@ class Machine:
         return seen
 
     def end(self) -> None:
-        """Stop its node."""
         if self.pid.exists():
             subprocess.run([self.bin / "systemctl", "stop"], check=True, timeout=60)
 

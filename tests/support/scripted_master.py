@@ -109,7 +109,6 @@ class PuppetEndpoint:
         return done
 
     def accept(self) -> Connection:
-        """The oldest attempt succeeds."""
         factory, done = self.waiting.pop(0)
         protocol = factory.buildProtocol(MASTER)
         assert protocol is not None, "it has no protocol for us"
@@ -118,7 +117,6 @@ class PuppetEndpoint:
         return connection
 
     def refuse(self) -> None:
-        """The oldest attempt fails."""
         self.waiting.pop(0)[1].errback(Failure(ConnectionRefusedError()))
 
 

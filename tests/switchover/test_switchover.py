@@ -118,8 +118,6 @@ class ToldHands:
 
 
 class SwitchoverTests(SynchronousTestCase):
-    """L{Switchover}."""
-
     def setUp(self) -> None:
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -529,8 +527,6 @@ class SwitchoverTests(SynchronousTestCase):
 
 
 class JournalTests(SynchronousTestCase):
-    """L{SwitchoverJournal}."""
-
     def setUp(self) -> None:
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -579,8 +575,6 @@ class ToldReactor:
 
 
 class HandsTests(SynchronousTestCase):
-    """L{Hands}, and L{lower_offsets}."""
-
     def setUp(self) -> None:
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)

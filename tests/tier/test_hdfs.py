@@ -19,8 +19,6 @@ except ImportError as missing:  # without the extra
 
 
 class PlaceTests(SynchronousTestCase):
-    """URLs of HDFS."""
-
     def setUp(self) -> None:
         objects._file_system.cache_clear()
         self.addCleanup(objects._file_system.cache_clear)
@@ -53,8 +51,6 @@ class PlaceTests(SynchronousTestCase):
 
 
 class WordsTests(SynchronousTestCase):
-    """What libraries say of their errors."""
-
     def test_plain(self) -> None:
         """Neither colours nor the places in Java's code are passed on."""
         said = "Generic error\n  \x1b[31m↳\x1b[0m java.io.IOException gone.\n\tat a.B.c(B.java:6)\n"

@@ -139,8 +139,6 @@ class FaultTests(SynchronousTestCase):
 
 
 class SlowServerTests(SynchronousTestCase):
-    """A server that takes its time."""
-
     def test_slow_answer(self) -> None:
         """An answer that takes longer than the three seconds of pyarrow's is waited for."""
         one = b"<Contents><Key>t/m/a</Key><Size>1</Size></Contents>"

@@ -331,8 +331,6 @@ class OtherLogTests(TierCase):
 
 
 class CommandTests(TierCase, CommandTestCase):
-    """C{rmqha tier}."""
-
     def test_line(self) -> None:
         """It says what it did, and what the tier has."""
         text = self.succeed("tier", self.store, self.url)

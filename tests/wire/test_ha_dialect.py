@@ -43,8 +43,6 @@ def said(dialect: SetSlaveDialect, data: bytes) -> list[Said]:
 
 
 class ClassicTests(SynchronousTestCase):
-    """What was always said."""
-
     def test_opening(self) -> None:
         """The first report is the first word; who only looks says so before it."""
         dialect = ClassicSlaveDialect()
@@ -57,8 +55,6 @@ class ClassicTests(SynchronousTestCase):
 
 
 class LearnerTests(SynchronousTestCase):
-    """HA protocol v2 without an id."""
-
     def test_opening(self) -> None:
         """The handshake alone; reports may follow its answer."""
         dialect = SetSlaveDialect()

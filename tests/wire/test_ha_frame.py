@@ -69,8 +69,6 @@ def decoded(chunks: list[bytes], decoder: TransferDecoder | None = None) -> list
 
 
 class OffsetReportsTests(SynchronousTestCase):
-    """What a slave sends."""
-
     @given(st.lists(_offsets, max_size=20), _cuts, st.binary(max_size=7))
     def test_any_chunking(self, offsets: list[int], cuts: list[int], rest: bytes) -> None:
         """Reports come out whole and in order however the stream is cut."""
@@ -92,8 +90,6 @@ class OffsetReportsTests(SynchronousTestCase):
 
 
 class TransferDecoderTests(SynchronousTestCase):
-    """What a master sends."""
-
     def test_stock_frames(self) -> None:
         """Heartbeat and header are laid out as a stock master's."""
         self.assertEqual(encode_header(0, 0), bytes(12))
@@ -176,8 +172,6 @@ class TransferDecoderTests(SynchronousTestCase):
 
 
 class CaptureTests(SynchronousTestCase):
-    """The conversations of stock brokers."""
-
     def listing(self, name: str) -> tuple[list[int], list[tuple[int, int]]]:
         """What the listing beside a capture says: reports, and frames by offset and size."""
         reports: list[int] = []

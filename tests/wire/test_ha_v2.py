@@ -93,8 +93,6 @@ def written(message: Message | SlaveHandshake | Report | Token) -> bytes:
 
 
 class SlaveMessagesTests(SynchronousTestCase):
-    """What a slave sends."""
-
     def test_stock(self) -> None:
         """Handshake and report are those of a stock slave."""
         self.assertEqual(
@@ -137,8 +135,6 @@ class SlaveMessagesTests(SynchronousTestCase):
 
 
 class MasterMessagesTests(SynchronousTestCase):
-    """What a master sends."""
-
     def test_stock(self) -> None:
         """The answers, heartbeats and transfers that a stock master sent first."""
         stream = chunks("ha-run1-0-to35101", "master")

@@ -29,8 +29,6 @@ class Signing:
 
 
 class AccessTestCase(BrokerTestCase):
-    """Tests with accounts."""
-
     def begin(self, *, slave: bool = False, more: tuple[RequestHandler, ...] = ()) -> None:
         """Serve, with the accounts of the table."""
         self.path = self.folder() / "plain_acl.yml"

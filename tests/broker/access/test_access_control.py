@@ -27,8 +27,6 @@ def table(content: Any = None) -> AccessTable:
 
 
 class AccessControlTests(BrokerTestCase):
-    """L{AccessControl}."""
-
     def setUp(self) -> None:
         """Accounts, and what a broker's requests need."""
         super().setUp()
@@ -109,8 +107,6 @@ class AccessControlTests(BrokerTestCase):
 
 
 class AccessTableTests(SynchronousTestCase):
-    """L{AccessTable}."""
-
     def test_written(self) -> None:
         """What is read and written says the same."""
         before = table()

@@ -17,8 +17,6 @@ from tests.support.logs import Held, LogTestCase, now
 
 
 class AclFileTests(LogTestCase):
-    """L{AclFile}."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.path = self.folder() / "plain_acl.yml"

@@ -21,8 +21,6 @@ from tests.support.log_lines import log_lines
 
 
 class AccessTests(AccessTestCase):
-    """What is let pass."""
-
     def test_table(self) -> None:
         """What the table denies is refused before it is worked at, by master and slave."""
         for slave in (False, True):
@@ -114,8 +112,6 @@ MADE = to_ext(
 
 
 class AclRequestsTests(AccessTestCase):
-    """Requests about accounts."""
-
     def test_account(self) -> None:
         """An administrator makes an account, changes it and removes it; each is in force at once,
         and a line of the log that has no secret.

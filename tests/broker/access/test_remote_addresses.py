@@ -28,8 +28,6 @@ CASES = (
 
 
 class RemoteAddressesTests(SynchronousTestCase):
-    """L{RemoteAddresses}."""
-
     def test_patterns(self) -> None:
         """A pattern is where it says, and nowhere else."""
         for text, inside, outside in CASES:

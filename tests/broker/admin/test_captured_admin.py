@@ -94,8 +94,6 @@ def agrees(ours: Any, theirs: Any) -> bool:
 
 
 class AdminTests(BrokerTestCase):
-    """The recordings of mqadmin."""
-
     def begin(self, version: str) -> None:
         recording = frames(f"mqadmin-{version}")
         self.broker(name="rem-a", cluster="RemCluster", trace_topic=True)

@@ -445,8 +445,6 @@ class RuntimeTests(StatisticsTestCase):
 
 
 class MeterTests(SynchronousTestCase):
-    """Counting over time."""
-
     def test_spans(self) -> None:
         """Each span counts what its own samples saw."""
         meter = Meter()

@@ -388,8 +388,6 @@ class GroupTests(AdministrationTestCase):
 
 
 class ConfigurationTests(AdministrationTestCase):
-    """Codes 25 and 26."""
-
     def set(self, text: str) -> Command:
         """25."""
         return self.ask(RequestCode.UPDATE_BROKER_CONFIG, text.encode())

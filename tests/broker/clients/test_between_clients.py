@@ -32,8 +32,6 @@ REPLY = {
 
 
 class BetweenTestCase(BrokerTestCase):
-    """A broker and several clients."""
-
     def member(
         self,
         client_id: str,

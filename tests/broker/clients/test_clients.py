@@ -211,8 +211,6 @@ class HeartbeatTests(ConsumingTestCase):
 
 
 class LockTests(ConsumingTestCase):
-    """Locks on queues."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.peer = self.broker.peer()

@@ -28,8 +28,6 @@ def bounds(epoch: int, name: str = "broker-a") -> MasterBounds:
 
 
 class FencingTests(BrokerTestCase):
-    """A master with epoch 2."""
-
     def setUp(self) -> None:
         super().setUp()
         broker = self.broker()

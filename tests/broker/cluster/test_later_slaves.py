@@ -15,8 +15,6 @@ from tests.broker.support import NOW, BrokerTestCase
 
 
 class LaterSlavesTests(BrokerTestCase):
-    """A broker without timer messages."""
-
     def ask(self, code: RequestCode, *, slave: bool = False) -> Command:
         """What it answers to such a slave, which sends no fields."""
         self.broker(slave=slave, ip1="192.0.2.1", ip2="192.0.2.2", listen_port=10911)

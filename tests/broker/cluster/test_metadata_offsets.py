@@ -29,8 +29,6 @@ ROUNDS = st.lists(st.tuples(TABLES, st.booleans(), st.booleans()), min_size=1, m
 
 
 class OffsetTestCase(LogTestCase):
-    """A slave's table."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.begin()
@@ -61,8 +59,6 @@ class OffsetTestCase(LogTestCase):
 
 
 class MergeTests(OffsetTestCase):
-    """Merging and resetting."""
-
     @given(TABLES, TABLES)
     @run_settings(max_examples=tries(100), deadline=None)
     def test_highest(

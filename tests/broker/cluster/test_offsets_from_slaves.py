@@ -57,8 +57,6 @@ class Others:
 
 
 class ReturnTestCase(BrokerTestCase):
-    """Brokers with others of their name."""
-
     def begin(self, *, slave: bool = False, namesrv: str = ONE, **settings: Any) -> Broker:
         """A broker whose others are the test."""
         self.others = Others()
@@ -70,15 +68,12 @@ class ReturnTestCase(BrokerTestCase):
         return broker
 
     def turns(self, seconds: float = 0.0) -> None:
-        """Let some time pass."""
         self.clock.advance(seconds)
         for _ in range(10):
             self.clock.advance(0)
 
 
 class ReturnTests(ReturnTestCase):
-    """A master that comes back."""
-
     def setUp(self) -> None:
         """It has five messages in a queue."""
         super().setUp()
@@ -193,8 +188,6 @@ class ReturnTests(ReturnTestCase):
 
 
 class OtherMastersTests(ReturnTestCase):
-    """Who has nobody to ask."""
-
     def test_no_names(self) -> None:
         """A master without name servers asks nobody, nor does a slave."""
         self.successResultOf(self.begin(namesrv="").prepare())

@@ -36,8 +36,6 @@ NAMES = ("topics", "groups", "requestModes", "consumerOffsets", "delayOffsets")
 
 
 class MetadataTestCase(BrokerTestCase):
-    """A slave of a played master."""
-
     def setUp(self) -> None:
         super().setUp()
         self.master = PlayedMaster(self.clock)
@@ -53,7 +51,6 @@ class MetadataTestCase(BrokerTestCase):
         return slave
 
     def turns(self, seconds: float = 0.0) -> None:
-        """Let some time pass."""
         self.clock.advance(seconds)
         for _ in range(20):
             self.clock.advance(0)
@@ -75,7 +72,6 @@ class MetadataTestCase(BrokerTestCase):
         return [self.part(name)["state"] for name in NAMES]
 
     def end(self, slave: Broker) -> None:
-        """Stop a slave."""
         stopped = slave.stop()
         self.turns(0.1)
         self.successResultOf(stopped)
@@ -376,8 +372,6 @@ class IdleQueuesTests(MetadataTestCase):
 
 
 class QueuesTests(MetadataTestCase):
-    """Consume queues of deleted topics."""
-
     def setUp(self) -> None:
         """Which topics' queues were deleted, and up to where."""
         super().setUp()
@@ -530,8 +524,6 @@ class QueuesTests(MetadataTestCase):
 
 
 class ModesTests(MetadataTestCase):
-    """How groups consume topics."""
-
     def setUp(self) -> None:
         super().setUp()
         self.master.modes = {"Orders": {"g": mode("Orders", "g"), "h": mode("Orders", "h")}}
@@ -661,8 +653,6 @@ class LikeStockTests(MetadataTestCase):
 
 
 class OffsetsTests(MetadataTestCase):
-    """Offsets of consumers."""
-
     def setUp(self) -> None:
         super().setUp()
         self.master.offsets["Orders@g"] = {0: 100, 1: 50}

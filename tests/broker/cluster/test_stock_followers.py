@@ -71,7 +71,6 @@ class StockFollowersTests(SynchronousTestCase):
         self.client = Client(Connections(Clock(), registry, ConnectionLimits()))
 
     def ask(self, code: int, **fields: Any) -> Command:
-        """Ask what was recorded."""
         command = recorded(code, **fields)
         self.client.send(command)
         (answer,) = self.client.heard()

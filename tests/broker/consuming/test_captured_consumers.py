@@ -171,8 +171,6 @@ class Replay:
 
 
 class CapturedTests(ConsumingTestCase):
-    """Conversations of real consumers."""
-
     def replay(self, recording: str) -> Replay:
         """Have a recording's conversations with a broker again."""
         # A commit and a question on two connections race.

@@ -64,8 +64,6 @@ class FilterTestCase(ConsumingTestCase):
 
 
 class PullTests(FilterTestCase):
-    """What a pull gets."""
-
     def test_matching(self) -> None:
         """Only messages that match come, in order, and the rest is passed over."""
         self.put(5, 50, 7, 70, 8)
@@ -182,8 +180,6 @@ class RefusalTests(FilterTestCase):
 
 
 class HoldTests(FilterTestCase):
-    """Pulls that wait."""
-
     def hold(self, offset: int = 0) -> None:
         """A pull that finds nothing and waits."""
         self.peer.send(sql("price > 10", offset, sys_flag=SUSPEND))

@@ -35,8 +35,6 @@ SUSPEND = 4 | 2
 
 
 class ReadingTests(ConsumingTestCase):
-    """What a pull gets."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.peer = self.broker.peer()
@@ -228,8 +226,6 @@ class ReadingTests(ConsumingTestCase):
 
 
 class CheckTests(ConsumingTestCase):
-    """What a pull is refused for."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.peer = self.broker.peer()
@@ -347,8 +343,6 @@ class CheckTests(ConsumingTestCase):
 
 
 class CommitTests(ConsumingTestCase):
-    """Offsets that come with pulls."""
-
     def test_forward(self) -> None:
         """A pull moves its group's offset forward, never back, nor beyond the queue."""
         broker = self.consuming()
@@ -370,8 +364,6 @@ class CommitTests(ConsumingTestCase):
 
 
 class HoldTests(ConsumingTestCase):
-    """Long polling."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.clock = self.broker.clock
@@ -517,8 +509,6 @@ class HoldTests(ConsumingTestCase):
 
 
 class ChooseTests(SynchronousTestCase):
-    """Choosing units."""
-
     @given(
         st.lists(
             st.tuples(st.integers(1, 500), st.sampled_from("ABCD"), st.integers(0, 2)),

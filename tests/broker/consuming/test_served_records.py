@@ -21,8 +21,6 @@ from tests.support.logs import STORED, encoded
 
 
 class HeadTests(SynchronousTestCase):
-    """Records beside their queue units."""
-
     kinds = 7
     """How many sizes they have."""
 
@@ -242,8 +240,6 @@ class PullTests(ServedTestCase):
 
 
 class LookupTests(ServedTestCase):
-    """Single messages."""
-
     def view(self, offset: int) -> Command:
         """Ask for a message by its place."""
         return self.ask(

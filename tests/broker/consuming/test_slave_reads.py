@@ -40,8 +40,6 @@ SLOWLY, HOME = 2, 7
 
 
 class SuggestionTests(ConsumingTestCase):
-    """C{suggestWhichBrokerId}."""
-
     def start(
         self, *, slave: bool = False, slave_read: bool = True, check_in_slave: bool = False
     ) -> Consuming:
@@ -146,8 +144,6 @@ class SuggestionTests(ConsumingTestCase):
 
 
 class MemoryTests(BrokerTestCase):
-    """What memory holds."""
-
     def suggested(self) -> str:
         """Where a consumer is sent that begins at the first of some messages."""
         answer = self.client().ask(RequestCode.PULL_MESSAGE, pull(0, max_msg_nums=1).ext)

@@ -84,8 +84,6 @@ class ScheduleTestCase(BrokerTestCase):
 
 
 class DeliveryTests(ScheduleTestCase):
-    """What comes when."""
-
     def test_on_time(self) -> None:
         """A message is stored in its queue at the millisecond it is due."""
         self.begin()
@@ -582,8 +580,6 @@ class ClockTests(ScheduleTestCase):
 
 
 class StatusTests(ScheduleTestCase):
-    """What an operator sees."""
-
     def test_levels(self) -> None:
         """Of each level that has messages: offset, how many wait, and when the next one is due."""
         broker = self.begin()
@@ -618,8 +614,6 @@ class StatusTests(ScheduleTestCase):
 
 
 class StockCopyTests(ScheduleTestCase):
-    """Beside what stock brokers delivered."""
-
     def test_copies(self) -> None:
         """Ours of the same message is theirs, but for its place and time."""
         messages = Messages(HOST, "C", DelayLevels.parse(LEVELS))

@@ -18,8 +18,6 @@ RESULT = PutResult(PutStatus.FLUSH_SLAVE_TIMEOUT, Receipt(0, 100, 0, "id"))
 
 
 class TimedPutsTests(SynchronousTestCase):
-    """A writer that is watched."""
-
     def setUp(self) -> None:
         """A writer that does what the test says."""
         self.clock = Clock()

@@ -37,8 +37,6 @@ def decoded(frame: CapturedFrame) -> Command:
 
 
 class CaptureTests(BrokerTestCase):
-    """Recorded requests, answered by us."""
-
     def test_sends(self) -> None:
         """Every message is answered as the Java broker answered it: code, fields, queue, region,
         and how many ids.  Only timer messages wait, which 4.9.7 delivers at once.

@@ -28,8 +28,6 @@ ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 class SendTests(BrokerTestCase):
-    """Messages that are taken."""
-
     def test_answer(self) -> None:
         """The answer says where the message is."""
         self.broker()
@@ -168,8 +166,6 @@ class PlaceTests(BrokerTestCase):
 
 
 class BatchTests(BrokerTestCase):
-    """Several messages in one request."""
-
     def test_batch(self) -> None:
         """Each is a record, the queue offsets follow each other, and all ids are answered."""
         self.broker()
@@ -306,8 +302,6 @@ FAULTS: tuple[tuple[dict[str, Any], int, str], ...] = (
 
 
 class RefusalTests(BrokerTestCase):
-    """Messages that are not taken."""
-
     def setUp(self) -> None:
         """A broker with a few topics."""
         super().setUp()
@@ -372,8 +366,6 @@ class RefusalTests(BrokerTestCase):
 
 
 class BrokerRefusalTests(BrokerTestCase):
-    """Refusals that are the configuration's."""
-
     def test_not_yet(self) -> None:
         """No message is taken before the time for it has come, whatever else is wrong with it."""
         self.broker(accept_sends_from=NOW / 1000 + 10)

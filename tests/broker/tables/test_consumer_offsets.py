@@ -103,8 +103,6 @@ class ProgressTests(ConsumingTestCase):
 
 
 class TableTests(ConsumingTestCase):
-    """The table and its file."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.offsets = self.broker.offsets

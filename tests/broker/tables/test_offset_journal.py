@@ -82,8 +82,6 @@ class JournalTestCase(LogTestCase):
 
 
 class DurableTests(JournalTestCase):
-    """When a commit is durable."""
-
     def test_at_once_then_paced(self) -> None:
         """After a pause a commit is written in the next turn; then there is one write in each
         interval, with all that was committed meanwhile, and none while nothing is.
@@ -401,8 +399,6 @@ class TroubleTests(JournalTestCase):
 
 
 class VersionTests(JournalTestCase):
-    """What changed since a batch."""
-
     def journal(self, *offsets: int) -> OffsetJournal:
         """A journal with a batch for each offset."""
         for offset in offsets:

@@ -38,8 +38,6 @@ STOCK = """{
 
 
 class TableTestCase(LogTestCase):
-    """Tests with a folder of tables."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.config = self.folder() / "config"
@@ -59,8 +57,6 @@ class TableTestCase(LogTestCase):
 
 
 class TopicsTests(TableTestCase):
-    """L{Topics}."""
-
     def test_messages_without_a_topic(self) -> None:
         """What has messages and is in no table is a topic again, with as many queues as it used;
         what the table has stays, and system topics are no user's.
@@ -201,8 +197,6 @@ class TopicsTests(TableTestCase):
 
 
 class GroupsTests(TableTestCase):
-    """L{Groups}."""
-
     def test_presets(self) -> None:
         """A new broker has the groups of a stock one."""
         self.assertEqual(set(self.made(Groups).names()), set(PRESET_GROUPS))
@@ -268,8 +262,6 @@ class GroupsTests(TableTestCase):
 
 
 class NameTests(LogTestCase):
-    """What may be a name."""
-
     def test_names(self) -> None:
         """A topic has at most 127 characters, and a group so many that its retry topic fits."""
         for check, most in ((topic_names.check_name, 127), (subscription_groups.check_name, 120)):

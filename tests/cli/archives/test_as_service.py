@@ -15,8 +15,6 @@ from rmqha.tier.errors import TierOfAnotherLog
 
 
 class AsServiceTests(SynchronousTestCase):
-    """L{as_service}."""
-
     def code(self, error: Exception) -> int:
         @click.command()
         def fails() -> None:

@@ -18,8 +18,6 @@ RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 class MistakeTests(CommandTestCase):
-    """What the command line cannot say."""
-
     def test_from(self) -> None:
         """The master's address is needed, and is one."""
         self.assertIn("--from", self.fails(2, "receive", "archive"))
@@ -38,8 +36,6 @@ class MistakeTests(CommandTestCase):
 
 
 class ReceiveTests(CommandTestCase):
-    """A real master, and signals."""
-
     def setUp(self) -> None:
         folder = Folder("receive-")
         self.addCleanup(folder.remove)

@@ -208,8 +208,6 @@ class WholeTests(RestoreCase):
 
 
 class UntilTests(RestoreCase):
-    """Up to a place in it."""
-
     def assertEnds(self, said: Any, count: int) -> None:
         begin, end, stored = places()[count - 1]
         self.assertEqual((said["records"], said["end"], said["lastStored"]), (count, end, stored))
@@ -314,8 +312,6 @@ class UntilTests(RestoreCase):
 
 
 class RefusedTests(RestoreCase):
-    """What is not done."""
-
     def test_not_empty(self) -> None:
         """Nothing is written into a folder that has something."""
         self.dest.mkdir()

@@ -54,8 +54,6 @@ class Wire:
 
 
 class SiteTestCase(BrokerTestCase, CommandTestCase):
-    """Commands, and a master in memory."""
-
     routed: tuple[str, ...] = ()
 
     def setUp(self) -> None:

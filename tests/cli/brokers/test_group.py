@@ -10,8 +10,6 @@ AT = "-b", MASTER
 
 
 class GroupTests(SiteTestCase):
-    """Groups of a master of ours."""
-
     def groups(self) -> list[str]:
         return [row["group"] for row in self.answer("group", "list", *AT)["groups"]]
 

@@ -17,8 +17,6 @@ AT = "-b", MASTER
 
 
 class TopicTests(SiteTestCase):
-    """Topics of a master of ours."""
-
     def topics(self) -> list[str]:
         return [row["topic"] for row in self.answer("topic", "list", *AT)["topics"]]
 
@@ -118,8 +116,6 @@ class TopicTests(SiteTestCase):
 
 
 class WhereTests(SiteTestCase):
-    """Which brokers are asked."""
-
     def test_not_understood(self) -> None:
         """Addresses are hosts, with a port or without."""
         self.assertIn("is not HOST", self.fails(2, "topic", "list", "-b", "a:b"))

@@ -28,8 +28,6 @@ EVENTS = [
 
 
 class EventsTests(CommandTestCase):
-    """What is shown, and of what."""
-
     def told(self, hours: float = 24.0, *, as_json: bool = False) -> str:
         out = io.StringIO()
         with redirect_stdout(out):

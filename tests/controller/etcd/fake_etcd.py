@@ -64,7 +64,6 @@ class FakeEtcd(Resource):
         super().__init__()
 
     def client(self, *addresses: str, **more: Any) -> EtcdClient:
-        """Asks it."""
         return EtcdClient(addresses=addresses, http=self, clock=self.clock, **more)
 
     # --- as treq --------------------------------------------------------------------
@@ -112,7 +111,6 @@ class FakeEtcd(Resource):
         return self.said(request, 200, {"header": {"revision": str(self.revision)}, **answer})
 
     def said(self, request: Request, status: int, answer: Answer) -> bytes:
-        """An answer's bytes."""
         request.setResponseCode(status)
         return json.dumps(answer).encode()
 
@@ -189,13 +187,11 @@ class FakeEtcd(Resource):
         return found > asked if compare["result"] == "GREATER" else found == asked
 
     def lease_grant(self, body: Answer) -> Answer:
-        """A new one."""
         number, ttl = str(700 + len(self.asked)), int(body["TTL"])
         self.leases[number] = self.clock.seconds() + ttl, ttl
         return {"ID": number, "TTL": str(ttl)}
 
     def lease_keepalive(self, body: Answer) -> Answer:
-        """One lives on."""
         known = self.leases.get(body["ID"])
         if known is None:
             return {"result": {"ID": body["ID"]}}
@@ -221,7 +217,6 @@ class FakeEtcd(Resource):
     # --- watches ----------------------------------------------------------------------
 
     def watch(self, request: Request, asked: Answer) -> int:
-        """Tell of changes."""
         since = int(asked.get("start_revision", 0))
         self.began.append(since)
         self.line(request, {"header": {"revision": str(self.revision)}, "created": True})
@@ -241,7 +236,6 @@ class FakeEtcd(Resource):
         request.write(json.dumps({"result": result}).encode() + b"\n")
 
     def hang_up(self) -> None:
-        """Watches' connections end."""
         watchers, self.watchers = self.watchers, []
         for each in watchers:
             each.finish()

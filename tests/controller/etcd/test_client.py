@@ -32,10 +32,7 @@ PUT: dict[str, Any] = {
 
 
 class EtcdCase(SynchronousTestCase):
-    """An etcd in memory."""
-
     def setUp(self) -> None:
-        """Two members."""
         self.clock = Clock()
         self.etcd = FakeEtcd(self.clock)
         self.client = self.etcd.client(ONE, TWO)
@@ -49,8 +46,6 @@ class EtcdCase(SynchronousTestCase):
 
 
 class AskTests(EtcdCase):
-    """One request."""
-
     def test_next_member(self) -> None:
         """One that is not there is left for the next, which is asked first from then on; nothing
         arrived, so changes are asked for again too.
@@ -157,16 +152,12 @@ class AskTests(EtcdCase):
 
 
 class WatchTests(EtcdCase):
-    """To be told of changes."""
-
     def setUp(self) -> None:
         super().setUp()
         self.told = 0
         self.watch = self.watching(self.client)
 
     def watching(self, client: EtcdClient) -> EtcdWatch:
-        """Begin one."""
-
         def told() -> None:
             self.told += 1
 
@@ -176,7 +167,6 @@ class WatchTests(EtcdCase):
         return watch
 
     def change(self) -> None:
-        """Somebody changes something."""
         flush = self.etcd.flush
         self.etcd.kv_txn(PUT)
         flush()

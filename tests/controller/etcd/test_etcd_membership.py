@@ -36,8 +36,6 @@ TTL = 10
 
 
 class EtcdMembershipTests(SynchronousTestCase):
-    """Joining, and the lease."""
-
     def setUp(self) -> None:
         """An etcd that knows nobody."""
         self.clock = Clock()
@@ -76,7 +74,6 @@ class EtcdMembershipTests(SynchronousTestCase):
         )
 
     def asked(self, membership: EtcdMembership) -> Deferred[SetState]:
-        """It wants to join."""
         return Deferred.fromCoroutine(membership.join())
 
     def joined(self, *args: Any) -> EtcdMembership:
@@ -88,7 +85,6 @@ class EtcdMembershipTests(SynchronousTestCase):
         return made
 
     def key(self, name: str) -> Any:
-        """What is written there."""
         kept = self.etcd.keys.get(f"/rmqha/C/a/{name}")
         return None if kept is None else json.loads(kept.value)
 

@@ -33,10 +33,7 @@ class Member:
 
 
 class EtcdSetTests(SynchronousTestCase):
-    """Elections and changes of the SyncStateSet."""
-
     def setUp(self) -> None:
-        """Three members."""
         self.clock = Clock()
         self.etcd = FakeEtcd(self.clock)
         self.one, self.two, self.three = (Member(self.etcd, number) for number in (1, 2, 3))
@@ -56,11 +53,9 @@ class EtcdSetTests(SynchronousTestCase):
             each.set.lease = Lease(lease, 1e6)
 
     def dies(self, member: Member) -> None:
-        """Its lease is over."""
         self.etcd.end(f"7{member.number}")
 
     def elect(self, member: Member, **how: Any) -> SetState:
-        """Ask for an election."""
         return self.result(member.set.elect(member.number, **how))
 
     def first(self) -> SetState:
@@ -220,15 +215,12 @@ class EtcdSetTests(SynchronousTestCase):
     # --- what operators do ------------------------------------------------------------
 
     def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        """What came of it."""
         return self.result(Deferred.fromCoroutine(asked))
 
     def refused(self, asked: Coroutine[Any, Any, Any]) -> str:
-        """Why it was."""
         return str(self.failureResultOf(Deferred.fromCoroutine(asked), Refused).value)
 
     def known(self, *members: Member, left: str = "") -> None:
-        """They have ids."""
         for each in members:
             value = IdEntry(token="t", address=f"10.0.0.{each.number}:10911", left=left).render()
             self.etcd.revision += 1
@@ -236,7 +228,6 @@ class EtcdSetTests(SynchronousTestCase):
             self.etcd.keys[f"/rmqha/C/a/ids/{each.number}"] = Kept(value, at, at, "")
 
     def history(self) -> list[tuple[Any, ...]]:
-        """What is remembered."""
         return [tuple(each.values()) for each in self.done(self.one.set.view()).elections()]
 
     def test_history(self) -> None:

@@ -12,8 +12,6 @@ SLAVE_NOT_AVAILABLE = 11
 
 
 class CopyingTests(WalkthroughCase):
-    """All is well."""
-
     def test_two_masters(self) -> None:
         """A client's messages go to both masters, each is on the right slave as it is answered,
         and a consumer gets all of them, once.
@@ -65,8 +63,6 @@ class SlaveTests(WalkthroughCase):
 
 
 class NewSlaveTests(WalkthroughCase):
-    """A slave begins with nothing."""
-
     def test_from_nothing(self) -> None:
         """An empty slave that knows the name server alone gets everything from the first byte,
         under load, and counts for SYNC from then on.

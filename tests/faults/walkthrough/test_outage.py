@@ -13,8 +13,6 @@ from tests.faults.walkthrough.cluster import GROUP, QUEUES, SOON, TOPIC, Walkthr
 
 
 class PlannedTests(WalkthroughCase):
-    """A master is restarted on purpose."""
-
     def test_restart(self) -> None:
         """A producer that never pauses is told C{SEND_OK} all the time: the master refuses first,
         so that the other pair takes over, and only then it is restarted.

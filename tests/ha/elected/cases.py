@@ -74,11 +74,9 @@ class PuppetCoordinator:
         return succeed(self.state) if self.down is None else fail(self.down)
 
     def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
-        """Not asked here."""
         raise NotImplementedError
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
-        """Take a change."""
         self.asked.append(new)
         answered: Deferred[SetState] = Deferred()
         self.waiting.append((old, new, answered))
@@ -142,7 +140,6 @@ class SetCase(SynchronousTestCase):
         min_offset: int = 0,
         **settings: Any,
     ) -> None:
-        """Begin anew."""
         self.clock = Clock()
         self.log = MemoryLog(min_offset, min_offset, file_size=FILE)
         self.log.put(random.Random(end).randbytes(end - min_offset))
@@ -217,7 +214,6 @@ class SetCase(SynchronousTestCase):
         return fail(RemotingUnreachable(address, "connection refused"))
 
     def supersede(self) -> None:
-        """Somebody else may lead."""
         self.superseded += 1
 
     def has(self, number: int, end: int, *labels: EpochLabel) -> None:
@@ -227,7 +223,6 @@ class SetCase(SynchronousTestCase):
     def connect(
         self, number: int = SLAVE, host: str = "", transport: StringTransport | None = None
     ) -> tuple[MasterProtocol, Any]:
-        """A member's socket opens."""
         self.port += 1
         address = IPv4Address("TCP", host or HOSTS[number], self.port)
         protocol = self.factory.buildProtocol(address)
@@ -262,11 +257,9 @@ class SetCase(SynchronousTestCase):
         protocol.dataReceived(encode_report(self.log.end if offset is None else offset))
 
     def lose(self, protocol: MasterProtocol) -> None:
-        """Its socket closes."""
         protocol.connectionLost(Failure(ConnectionDone()))
 
     def put(self, size: int = 300) -> Deferred[PutStatus]:
-        """A SYNC write."""
         return self.master.transfer.wait(*self.log.put(random.Random(size).randbytes(size)))
 
     def pass_time(self, seconds: float, step: float = 0.1) -> None:

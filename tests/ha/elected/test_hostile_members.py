@@ -79,7 +79,6 @@ class HostileMemberTests(SetCase):
     """A set of two, whose master has a waiting write, and a third member's host."""
 
     def begin(self) -> None:
-        """Begin anew."""
         self.build()
         self.has(THIRD, LAST, EpochLabel(1, 0), EpochLabel(EPOCH, END))
         self.good, _ = self.caught_up(SLAVE)
@@ -88,7 +87,6 @@ class HostileMemberTests(SetCase):
         self.waiting: Deferred[PutStatus] = self.put(LAST - END)
 
     def stranger(self) -> tuple[MasterProtocol, Any]:
-        """Somebody connects."""
         return self.connect(THIRD)
 
     def say(self, protocol: MasterProtocol, transport: Any, data: bytes) -> None:
@@ -102,7 +100,6 @@ class HostileMemberTests(SetCase):
         self.assertDoesNotCount()
 
     def assertDoesNotCount(self) -> None:
-        """Nobody is now."""
         self.assertEqual(set(self.in_sync.claims), {SLAVE})
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
         self.assertNoResult(self.waiting)

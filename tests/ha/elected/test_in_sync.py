@@ -20,8 +20,6 @@ def refused(code: ControllerResponseCode) -> ControllerRefused:
 
 
 class MembersTests(SetCase):
-    """Who enters and leaves."""
-
     def ids(self) -> set[int]:
         return set(self.in_sync.state.in_sync)
 
@@ -190,8 +188,6 @@ class MembersTests(SetCase):
 
 
 class OutcomeTests(SetCase):
-    """What became of a change."""
-
     def setUp(self) -> None:
         """A member has caught up; its entry was asked for."""
         self.build()
@@ -440,8 +436,6 @@ class ConfirmTests(SetCase):
 
 
 class LogTests(SetCase):
-    """What operators read."""
-
     def test_repeated_failures(self) -> None:
         """With controllers away the log says so once, and again after a change was made."""
         lines = log_lines(self, least=LogLevel.warn)

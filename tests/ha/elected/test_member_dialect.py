@@ -202,8 +202,6 @@ class HandshakeTests(SetCase):
 
 
 class ReportTests(SetCase):
-    """Reports that no honest slave makes."""
-
     def test_wrong(self) -> None:
         """Each ends the connection by its reason, and nothing counts."""
         for first, then, reason in (
@@ -254,8 +252,6 @@ class ReportTests(SetCase):
 
 
 class FrameTests(SetCase):
-    """What it is sent."""
-
     def test_files_and_labels(self) -> None:
         """A transfer spans neither two files nor two labels, and has the label it lies under."""
         labels = (
@@ -390,8 +386,6 @@ class FrameTests(SetCase):
 
 
 class CaptureTests(SetCase):
-    """What was recorded between stock members."""
-
     def test_first_writes(self) -> None:
         """A set that begins empty: answer, heartbeat and transfers are a stock master's, byte for
         byte, for what a stock slave said, but that the heartbeat tells no label.

@@ -61,11 +61,9 @@ class MemberCopier(Protocol):
         self._messages = MasterMessages()
 
     def connectionMade(self) -> None:
-        """Say who it is."""
         self.transport.write(encode_handshake(SlaveHandshake(id=SLAVE)))
 
     def dataReceived(self, data: bytes) -> None:
-        """Keep, and report."""
         for event in self._messages.receive(data):
             if isinstance(event, TransferPart):
                 assert event.offset == self.offset
@@ -82,13 +80,10 @@ class MemberCopier(Protocol):
             self.reached.callback(None)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Tell."""
         self.closed.callback(None)
 
 
 class MemberSocketTests(TestCase):
-    """Over loopback."""
-
     timeout = 60
 
     async def copy(

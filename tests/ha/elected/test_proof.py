@@ -20,11 +20,9 @@ class ProofTests(SetCase):
     """Our log is filed under 1 from 0, 3 from 8000 and 7 from 25 000, its end."""
 
     def setUp(self) -> None:
-        """Nobody is connected."""
         self.build(labels=CHAIN)
 
     def counted(self) -> set[int]:
-        """Whose reports count."""
         return set(self.in_sync.claims)
 
     def doubt(self) -> str:

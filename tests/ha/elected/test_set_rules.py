@@ -97,7 +97,6 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from(OTHERS))
     def disconnect(self, number: int) -> None:
-        """A member's connection breaks."""
         member = self.members[number]
         if member.protocol is not None:
             self.case.lose(member.protocol)
@@ -130,7 +129,6 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 200))
     def write(self, size: int) -> None:
-        """A SYNC write."""
         begin = self.case.log.end
         done = self.case.put(size)
         done.addCallback(self.answered, begin, begin + size)
@@ -212,7 +210,6 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0.05, 0.5, 1.0, 3.0, 12.0)))
     def wait(self, seconds: float) -> None:
-        """Time passes."""
         self.case.pass_time(seconds, min(seconds, 0.5))
 
     # --- what always holds ------------------------------------------------------------------
@@ -241,8 +238,6 @@ class SetMachine(RuleBasedStateMachine):
 
 
 class SetRulesTests(SynchronousTestCase):
-    """Tries them."""
-
     def test_acknowledged_is_held(self) -> None:
         """No order of events acknowledges a write, or confirms a byte, that a member lacks from
         which the controller may elect a master.

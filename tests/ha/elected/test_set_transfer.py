@@ -19,8 +19,6 @@ ALONE = PutStatus.SLAVE_NOT_AVAILABLE
 
 
 class AnswerTests(SetCase):
-    """Which writes are acknowledged."""
-
     def test_alone(self) -> None:
         """With nobody there a write is stored and answered so at once, and the node is not well."""
         self.assertEqual(self.successResultOf(self.put()), ALONE)
@@ -165,7 +163,6 @@ class StoringWriter:
         return succeed(PutResult(OK, None))  # type: ignore[arg-type]
 
     def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
-        """Store several."""
         self.stored += 1
         done(OK)
 
@@ -179,13 +176,11 @@ class WaitingWriter(StoringWriter):
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """Store one."""
         done: Deferred[PutResult] = Deferred()
         self.waiting.append(lambda status: done.callback(PutResult(status, None)))  # type: ignore[arg-type]
         return done
 
     def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
-        """Store several."""
         self.waiting.append(done)
 
     def hold(self) -> None:
@@ -195,10 +190,7 @@ class WaitingWriter(StoringWriter):
 
 
 class WriterTests(SetCase):
-    """Which writes are taken at all."""
-
     def refused(self, error: type[Exception]) -> Exception:
-        """Try both ways."""
         below = StoringWriter()
         writer = self.master.writer(below)
         raised = self.assertRaises(error, writer.put, None)

@@ -172,7 +172,6 @@ class StockMachine(RuleBasedStateMachine):
         self.follow(count)
 
     def disconnect(self) -> None:
-        """The connection breaks."""
         if self.member.protocol is not None:
             self.case.lose(self.member.protocol)
             self.member.protocol = None
@@ -220,7 +219,6 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0.2, 2.0, 6.0)))
     def wait(self, seconds: float) -> None:
-        """Heartbeats come."""
         self.case.pass_time(seconds, 0.2)
 
     # --- what always holds ------------------------------------------------------------------
@@ -238,8 +236,6 @@ class StockMachine(RuleBasedStateMachine):
 
 
 class StockMemberTests(SynchronousTestCase):
-    """Tries it."""
-
     def test_counted_is_ours(self) -> None:
         """Whatever its log and its epoch file were and become, a stock slave that counts holds our
         bytes up to its report, and never cuts what it has acknowledged.

@@ -38,8 +38,6 @@ class LedgerCase(SynchronousTestCase):
 
 
 class FirstReportTests(LedgerCase):
-    """Who is fed, and from where."""
-
     def test_double(self) -> None:
         """The log double keeps the interface's word."""
         self.assertIsInstance(self.log, LogReader)
@@ -130,8 +128,6 @@ class FirstReportTests(LedgerCase):
 
 
 class ReportTests(LedgerCase):
-    """What later reports are worth."""
-
     def test_counts_what_was_sent(self) -> None:
         """A report is believed up to what the connection was sent."""
         begin, end = self.log.put(bytes(100))
@@ -627,8 +623,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 class MachineTests(SynchronousTestCase):
-    """The ledger against a naive model."""
-
     def test_two_behind_one_address(self) -> None:
         """One that was silent is waited for as soon as another behind its address acknowledges."""
         machine = LedgerMachine()

@@ -132,8 +132,6 @@ class MasterCase(SynchronousTestCase):
 
 
 class FrameTests(MasterCase):
-    """What a slave is sent."""
-
     def test_nothing_before_the_first_report(self) -> None:
         """A silent socket gets no byte, not even a heartbeat."""
         _, transport = self.connect()
@@ -377,8 +375,6 @@ class FrameTests(MasterCase):
 
 
 class HeartbeatTests(MasterCase):
-    """Signs of life, in both directions."""
-
     def test_at_least_every_interval(self) -> None:
         """Between two bytes to a slave there are never more than C{haSendHeartbeatInterval}."""
         protocol, transport = self.fed()
@@ -477,8 +473,6 @@ class HeartbeatTests(MasterCase):
 
 
 class ReportTests(MasterCase):
-    """What arrives on the port."""
-
     def test_acknowledges(self) -> None:
         """A report resolves the write it covers, in the same call."""
         protocol, _ = self.fed()
@@ -748,8 +742,6 @@ class ConnectionTests(MasterCase):
 
 
 class StatusTests(MasterCase):
-    """What C{/status} says of replicas."""
-
     def states(self) -> list[tuple[str, str]]:
         rows = self.factory.replicas()
         return [(row.address.partition(":")[0], str(row.state)) for row in rows]
@@ -887,8 +879,6 @@ class StatusTests(MasterCase):
 
 
 class CaptureTests(MasterCase):
-    """Reports of stock slaves."""
-
     def replay(self, name: str, connection: dict[str, Any], seed: int) -> None:
         """Feed one connection's reports, in random pieces."""
         folder = golden.DATA / "captures" / "ha"

@@ -73,8 +73,6 @@ def master(
 
 
 class SocketTests(TestCase):
-    """Over loopback."""
-
     timeout = 60
 
     async def copy(self, *, zero_copy: bool, slaves: int = 2) -> None:

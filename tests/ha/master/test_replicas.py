@@ -13,8 +13,6 @@ STEPS = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), min_size=1, max
 
 
 class TimelineTests(SynchronousTestCase):
-    """When a byte was appended."""
-
     def test_old(self) -> None:
         """What was there before is at least as old as the timeline."""
         timeline = Timeline()

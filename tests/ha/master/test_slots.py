@@ -93,8 +93,6 @@ class SlotsCase(SynchronousTestCase):
 
 
 class LifeTests(SlotsCase):
-    """A slot's beginning and its end."""
-
     def test_grace(self) -> None:
         """It holds from the connection's end until the grace is over, whoever is connected."""
         self.proved("b", 100)
@@ -355,8 +353,6 @@ class LifeTests(SlotsCase):
 
 
 class RestartTests(SlotsCase):
-    """The node is started again."""
-
     def test_who_was_away(self) -> None:
         """Its time goes on, also while the node is down."""
         self.proved("a", 100)

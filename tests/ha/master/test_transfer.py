@@ -62,8 +62,6 @@ class NeededTests(SynchronousTestCase):
 
 
 class OneReplicaTests(TransferCase):
-    """The common case."""
-
     def test_each_in_its_time(self) -> None:
         """Of writes that nobody acknowledges each is answered when its own time is over, also if
         nobody wants to know any more what became of a later one.
@@ -294,8 +292,6 @@ class OneReplicaTests(TransferCase):
 
 
 class TwoReplicasTests(TransferCase):
-    """C{inSyncReplicas=3}."""
-
     def setUp(self) -> None:
         self.build(needed=2)
 

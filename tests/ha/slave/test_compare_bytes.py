@@ -18,8 +18,6 @@ V6 = ("2001:db8::1", 10911)
 
 
 class DifferenceTests(SynchronousTestCase):
-    """L{first_difference}."""
-
     def setUp(self) -> None:
         """A log of three files that starts in the middle."""
         self.log = MemoryLog(end=100, min_offset=100, file_size=100)

@@ -152,8 +152,6 @@ def bodies(stream: bytes) -> tuple[int, bytes]:
 
 
 class CaptureTests(SlaveCase):
-    """What stock masters really sent."""
-
     def prefilled(self, start: int, *, empty: bool) -> CommitLog:
         """A log that ends where a conversation starts."""
         size = golden.LOG_FILE_SIZE
@@ -304,8 +302,6 @@ class ReportTests(SlaveCase):
 
 
 class StreamTests(SlaveCase):
-    """Frames and their places."""
-
     def setUp(self) -> None:
         """A master's log of three files."""
         super().setUp()
@@ -442,8 +438,6 @@ class StreamTests(SlaveCase):
 
 
 class TimeTests(SlaveCase):
-    """Silence and rates."""
-
     def test_silence(self) -> None:
         """Only received bytes count: our own reports do not keep a dead master alive."""
         connection = self.connect(self.log(), housekeeping=20.0)

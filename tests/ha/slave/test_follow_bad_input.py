@@ -131,7 +131,6 @@ class BadInputTests(ThreeFilesCase):
             self.stop()
 
     def names(self) -> list[Path]:
-        """Files of our log."""
         folder = self.mine.folder.path
         return list(folder.iterdir()) if folder.is_dir() else []
 
@@ -219,8 +218,6 @@ class BadInputTests(ThreeFilesCase):
 
 
 class DiskTests(ThreeFilesCase):
-    """Our own disk."""
-
     def test_full(self) -> None:
         """A full disk is a state; nothing of the frame stays; it goes on by itself."""
         disk = Disk().install(self)

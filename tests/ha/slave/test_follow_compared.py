@@ -246,8 +246,6 @@ class AheadTests(ThreeFilesCase):
 
 
 class SilenceTests(ThreeFilesCase):
-    """A master that answers nothing."""
-
     def test_six_seconds(self) -> None:
         """No bytes for six seconds, heartbeats or not, and the next question is asked at once."""
         connection = self.begun(self.copied(self.theirs))

@@ -16,8 +16,6 @@ from tests.support.scripted_master import Connection
 
 
 class BootstrapTests(ThreeFilesCase):
-    """An empty slave."""
-
     def test_from_zero(self) -> None:
         """A master that begins at 0 is simply followed; the marker goes when it is in sync."""
         mine = self.log()
@@ -261,8 +259,6 @@ class EndTests(ThreeFilesCase):
 
 
 class PolicyTests(ThreeFilesCase):
-    """C{haDivergencePolicy}."""
-
     def diverge(self, **more: object) -> None:
         """A difference at byte 2500, found."""
         connection = self.begun(self.changed(self.theirs, 2500), **more)

@@ -23,7 +23,6 @@ class StateCase(ThreeFilesCase):
     """A slave that begins long after its clock."""
 
     def setUp(self) -> None:
-        """Let time pass."""
         super().setUp()
         self.clock.advance(BEGAN)
 
@@ -96,8 +95,6 @@ class HealthTests(StateCase):
 
 
 class NumbersTests(StateCase):
-    """The numbers of C{/status}."""
-
     def numbers(self, *names: str) -> list[object]:
         status = self.follower.sync.status(0)
         return [status[name] for name in names]
@@ -214,8 +211,6 @@ class Believed:
 
 
 class EpochTests(StateCase):
-    """Masters of an epoch."""
-
     def asking(self, epoch: int, believed: Believed | None) -> Connection:
         identity = BrokerIdentity(name="a", id=0, epoch=epoch)
         self.bounds = MasterBounds(0, self.theirs.end, 5, identity)

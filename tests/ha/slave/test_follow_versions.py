@@ -51,8 +51,6 @@ class VersionCase(ThreeFilesCase):
 
 
 class SeenTests(VersionCase):
-    """What is taken of the master's."""
-
     def test_record(self) -> None:
         """The state is named at once; the connection goes when the master's record is whole."""
         connection = self.differing()
@@ -123,8 +121,6 @@ class SeenTests(VersionCase):
 
 
 class VerdictTests(VersionCase):
-    """What becomes of the verdict."""
-
     def test_told_once(self) -> None:
         """It is added to the reason, with one line in the log; the same difference is not judged
         again at each connection, and the state goes on to be told.
@@ -227,8 +223,6 @@ class VerdictTests(VersionCase):
 
 
 class DoubtTests(VersionCase):
-    """What a slave does not serve."""
-
     def test_from_the_difference_on(self) -> None:
         """From the moment of the difference on; nothing before, and nothing once it is in sync."""
         sync = self.follower_of(AT)

@@ -30,8 +30,6 @@ def bounds(epoch: int = 0, boot: int = 77, starts: tuple[EpochStart, ...] = ()) 
 
 
 class FollowedCase(SynchronousTestCase):
-    """A slave's store."""
-
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
         self.masters = self.opened()
@@ -119,8 +117,6 @@ class HeldTests(FollowedCase):
 
 
 class EpochTests(FollowedCase):
-    """Epochs of masters that are proven."""
-
     def test_adopted(self) -> None:
         """A proven master's number and journal are this log's."""
         starts = (EpochStart(1, 100), EpochStart(3, 400))
@@ -165,8 +161,6 @@ class EpochTests(FollowedCase):
 
 
 class FileTests(FollowedCase):
-    """C{rmqha/followed.json}."""
-
     def test_written_when_it_changes(self) -> None:
         """A reconnect writes nothing; another process of the master does."""
         self.masters.proven(OURS, CLIENT, bounds(1), 500)

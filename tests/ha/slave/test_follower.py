@@ -16,8 +16,6 @@ from tests.support.scripted_master import PuppetEndpoint, frames
 
 
 class LifeTests(ThreeFilesCase):
-    """Start, delays, stop."""
-
     def test_another_master(self) -> None:
         """A master said to be elsewhere is followed there, from the whole probe on."""
         self.patch(probe, "PROBE_WINDOW", 500)
@@ -226,8 +224,6 @@ class LifeTests(ThreeFilesCase):
 
 
 class StatusTests(ThreeFilesCase):
-    """C{upstream} of C{/status}."""
-
     def test_fields(self) -> None:
         """The names that are relied on, whatever the state."""
         self.follow(self.log())

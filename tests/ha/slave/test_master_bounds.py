@@ -53,8 +53,6 @@ def body(**more: object) -> bytes:
 
 
 class ParseTests(SynchronousTestCase):
-    """L{MasterBounds.of_runtime}."""
-
     def test_stock(self) -> None:
         """Numbers come as texts, among much else."""
         self.assertEqual(
@@ -138,8 +136,6 @@ class FakeClient:
 
 
 class AskTests(SynchronousTestCase):
-    """L{ask}."""
-
     def test_asks(self) -> None:
         """One request 28."""
         client = FakeClient(Command(code=0, flag=1, body=body()))

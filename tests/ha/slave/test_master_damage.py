@@ -229,8 +229,6 @@ class CopyTests(DamageCase):
 
 
 class KeptTests(DamageCase):
-    """The table, and who believes it."""
-
     def test_round_trip(self) -> None:
         """It is read as it was written; an empty one leaves no file."""
         mine = self.empty()

@@ -34,7 +34,6 @@ class Peer:
         self.connection.makeConnection(self.transport)
 
     def send(self, *commands: Command) -> None:
-        """Let commands arrive together."""
         self.connection.dataReceived(b"".join(map(encode, commands)))
 
     def sent(self) -> list[Command]:

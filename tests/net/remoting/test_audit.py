@@ -21,8 +21,6 @@ class Peer:
 
 
 class AuditTests(SynchronousTestCase):
-    """L{audited}."""
-
     def setUp(self) -> None:
         self.lines: list[str] = []
         globalLogPublisher.addObserver(self.note)

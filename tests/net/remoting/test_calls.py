@@ -22,8 +22,6 @@ class Peer:
 
 
 class CallsTests(SynchronousTestCase):
-    """How long requests took."""
-
     def setUp(self) -> None:
         """A registry whose handler does what the test says, after some time."""
         self.clock = Clock()
@@ -79,8 +77,6 @@ class CallsTests(SynchronousTestCase):
 
 
 class RefusedRequestsTests(SynchronousTestCase):
-    """Requests that nothing serves."""
-
     def test_rows(self) -> None:
         """They are told by code and client, the commonest first, by name where there is one."""
         refused = RefusedRequests()

@@ -183,8 +183,6 @@ class PoolTests(SynchronousTestCase):
 
 
 class AddressTests(SynchronousTestCase):
-    """C{host:port}."""
-
     def test_split(self) -> None:
         """Names, IPv4 and IPv6."""
         for text, expected in (

@@ -29,8 +29,6 @@ def echo(connection: RemotingProtocol, command: Command) -> Command:
 
 
 class AnsweringTests(SynchronousTestCase):
-    """Requests of the peer."""
-
     def setUp(self) -> None:
         self.later: list[Deferred[Answer]] = []
         self.peer = Peer()
@@ -198,8 +196,6 @@ class AnsweringTests(SynchronousTestCase):
 
 
 class AskingTests(SynchronousTestCase):
-    """Requests of ours."""
-
     def setUp(self) -> None:
         self.peer = Peer()
 

@@ -20,8 +20,6 @@ from rmqha.wire.remoting.signature import Credentials
 
 
 class CredentialsTests(SynchronousTestCase):
-    """L{read_credentials}, and what becomes of it."""
-
     def write(self, text: str) -> Path:
         path = Path(self.mktemp())
         path.write_text(text, encoding="utf-8")

@@ -58,14 +58,11 @@ def believing(root: Path, **files: Path) -> OutgoingTls:
 
 
 class LoopbackTests(TestCase):
-    """A server and a client."""
-
     def setUp(self) -> None:
         self.registry = Registry()
         self.registry.register(11, views)
 
     def serve(self, gate: TlsGate | None = None, limits: ConnectionLimits | None = None) -> str:
-        """Listen, and return where."""
         self.factory = RemotingFactory(self.registry, reactor, gate=gate, limits=limits)
         port = listen(reactor, self.factory, 0, LOCAL)
         self.addCleanup(port.stopListening)
@@ -227,8 +224,6 @@ class LoopbackTests(TestCase):
 
 
 class ListeningTests(TestCase):
-    """A broker's two ports."""
-
     def test_two_ports(self) -> None:
         """Both are open, two numbers apart; if one is taken the other is let go."""
         factory = RemotingFactory(Registry(), reactor)

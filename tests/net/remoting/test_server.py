@@ -27,8 +27,6 @@ HELLO = b"\x16\x03\x01\x00\xf1\x01\x00\x00\xed\x03\x03"
 
 
 class AdmissionTests(SynchronousTestCase):
-    """Before the first request."""
-
     def join(self, factory: RemotingFactory, address: IPv4Address = NEAR) -> StringTransport | None:
         protocol = factory.buildProtocol(address)
         if protocol is None:
@@ -115,8 +113,6 @@ class AdmissionTests(SynchronousTestCase):
 
 
 class BothEndsTests(SynchronousTestCase):
-    """Our server and our client."""
-
     def test_both_ask(self) -> None:
         """Both ends ask the other at the same time over one connection."""
         clock = Clock()

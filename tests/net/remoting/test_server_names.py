@@ -36,8 +36,6 @@ class Resolver:
 
 
 class LookUpTests(SynchronousTestCase):
-    """What a resolver's answer is."""
-
     def found(self, *known: str) -> tuple[str, ...]:
         """What is found of a host with these addresses."""
         return self.successResultOf(look_up(Resolver({"names.test": known}), "names.test"))
@@ -57,8 +55,6 @@ class LookUpTests(SynchronousTestCase):
 
 
 class NamesTests(SynchronousTestCase):
-    """Names that are looked up again."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.asked: list[str] = []

@@ -30,7 +30,6 @@ class TurnsCase(SynchronousTestCase):
         self.connections = Connections(self.clock, registry, ConnectionLimits())
 
     def work(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """Let time pass."""
         self.served.append(connection)
         self.clock.rightNow += self.cost
         return command.answer(0)
@@ -68,8 +67,6 @@ class TurnsCase(SynchronousTestCase):
 
 
 class TurnTests(TurnsCase):
-    """The time of one reactor turn."""
-
     def test_few(self) -> None:
         """What fits is answered at once, however long it takes: it is one slice."""
         self.cost = 10 * TURN

@@ -82,8 +82,6 @@ class ReasonTests(SynchronousTestCase):
 
 
 class ExportTests(SynchronousTestCase):
-    """A store becomes a table."""
-
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.all = [each["physicalOffset"] for each in expected("5.3.3", "store")]

@@ -52,8 +52,6 @@ def range_starts(store: Path, **options: object) -> list[int]:
 
 
 class IndexTests(SynchronousTestCase):
-    """Indexes made without Spark."""
-
     def setUp(self) -> None:
         self.patch(index, "spread", jobs.spread)
         self.patch(split_spans, "SPAN", SPAN)
@@ -214,8 +212,6 @@ class IndexTests(SynchronousTestCase):
 
 
 class CommandTests(CommandTestCase):
-    """The command, on Spark."""
-
     def test_command(self) -> None:
         """The index is made in tasks."""
         need_java()

@@ -38,8 +38,6 @@ VERSION = "5.3.3"
 
 
 class TallyTests(SynchronousTestCase):
-    """Numbers in buckets."""
-
     @given(st.lists(st.integers(-(1 << 52), 1 << 52), min_size=1))
     def test_buckets(self, numbers: list[int]) -> None:
         """A bucket's middle is near its numbers, and buckets are in the order of the numbers."""
@@ -77,8 +75,6 @@ class TallyTests(SynchronousTestCase):
 
 
 class StatsTestCase(SynchronousTestCase):
-    """Logs counted without Spark."""
-
     def setUp(self) -> None:
         self.patch(stats, "ranges_of", jobs.ranges_of)
         self.patch(stats, "run", jobs.run)
@@ -183,8 +179,6 @@ class StatsTests(StatsTestCase):
 
 
 class CommandTests(CommandTestCase):
-    """The command, on Spark."""
-
     def test_command(self) -> None:
         """Tables for people, JSON for programs, plots for both."""
         need_java()

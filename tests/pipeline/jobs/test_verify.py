@@ -291,8 +291,6 @@ class DigestTests(CopiesTestCase):
 
 
 class CommandTests(CommandTestCase):
-    """The command, on Spark."""
-
     def setUp(self) -> None:
         need_java()
         session()

@@ -163,8 +163,6 @@ class PointTests(BadInputTestCase):
 
 
 class PositionTests(BadInputTestCase):
-    """Positions in checkpoints."""
-
     def setUp(self) -> None:
         super().setUp()
         publish(self.store, self.all[500])

@@ -139,8 +139,6 @@ class ExportTests(SynchronousTestCase):
 
 
 class PartitionTests(SynchronousTestCase):
-    """How many tasks there are."""
-
     def test_least(self) -> None:
         """There are as many as asked for, where the index has enough places."""
         self.patch(split_spans, "SPAN", 1 << 18)
@@ -152,8 +150,6 @@ class PartitionTests(SynchronousTestCase):
 
 
 class TriggerTests(SynchronousTestCase):
-    """When a stream has a batch."""
-
     def test_least_bytes(self) -> None:
         """It waits for enough bytes, and no longer than it may."""
         self.patch(split_spans, "SPAN", 1 << 18)

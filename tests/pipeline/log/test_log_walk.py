@@ -69,8 +69,6 @@ class WalkingTests(SynchronousTestCase):
 
 
 class SharesTests(SynchronousTestCase):
-    """Several logs share a limit."""
-
     @given(
         st.integers(1, 1 << 40),
         st.dictionaries(st.sampled_from("abcd"), st.integers(-5, 1 << 40), min_size=1),

@@ -20,8 +20,6 @@ def parse(**given: object) -> ReadOptions:
 
 
 class ParsingTests(SynchronousTestCase):
-    """What is allowed becomes a value."""
-
     def test_defaults(self) -> None:
         """Only the store has to be said."""
         options = parse()

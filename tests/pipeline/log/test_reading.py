@@ -21,8 +21,6 @@ except ImportError as missing:  # without the extra
 
 
 class GuardTests(SynchronousTestCase):
-    """A range that was planned elsewhere."""
-
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         records = expected("5.3.3", "store")

@@ -312,8 +312,6 @@ class GuideTests(TierReadCase):
 
 
 class OptionTests(TierCase):
-    """The option C{tier}."""
-
     def test_names(self) -> None:
         """One URL is the only store's; several stores need their names."""
         stores = '{"a": "/a", "b": "/b"}'

@@ -46,8 +46,6 @@ def echo(request: Command) -> bytes:
 
 
 class ConnectionTests(SynchronousTestCase):
-    """Requests find their answers."""
-
     def listen(self, answer: Any = echo, chunk: int = 0) -> Answering:
         peer = Answering(answer, chunk)
         self.addCleanup(peer.close)
@@ -158,8 +156,6 @@ class ConnectionTests(SynchronousTestCase):
 
 
 class ProducerTests(SynchronousTestCase):
-    """Messages come to their queues."""
-
     def stand_in(self, *, name: str = "broker-a", **topics: int) -> StandIn:
         made = StandIn(topics, broker=name)
         self.addCleanup(made.server.close)

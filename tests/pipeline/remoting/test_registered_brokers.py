@@ -115,8 +115,6 @@ def broker(name: str = "a", cluster: str | None = "c", **members: str) -> Broker
 
 
 class PlaceTests(SynchronousTestCase):
-    """A pattern says where stores are."""
-
     def setUp(self) -> None:
         self.top = Path(self.mktemp()).absolute()
 

@@ -365,8 +365,6 @@ class RowsGoneTests(ChangedTestCase):
 
 
 class KeptTests(ChangedTestCase):
-    """What only tidies a table."""
-
     def test_transaction_retention(self) -> None:
         """A Delta table that forgets transactions knows all the same how far it is; where its
         history has gone too, it is refused, not filled again.

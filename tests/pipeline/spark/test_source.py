@@ -62,8 +62,6 @@ class LostWorkerTests(SynchronousTestCase):
 
 
 class BatchTests(SynchronousTestCase):
-    """A store is a DataFrame."""
-
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.records = expected("5.3.3", "store")
@@ -193,8 +191,6 @@ class BatchTests(SynchronousTestCase):
 
 
 class StreamTests(SynchronousTestCase):
-    """A store is a stream."""
-
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.records = expected("5.3.3", "store")

@@ -97,7 +97,6 @@ class StreamTestCase(SynchronousTestCase):
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
     def confirm(self, offset: int) -> None:
-        """Publish another end."""
         file = self.store / OWN_FOLDER / POINT
         point = parse_point(file.read_bytes())
         more = Point(
@@ -388,8 +387,6 @@ class PositionTests(StreamTestCase):
 
 
 class SeveralTestCase(SynchronousTestCase):
-    """The stores of two brokers."""
-
     def setUp(self) -> None:
         self.patch(stream, "PATIENCE", 0.0)
         self.place = Path(self.mktemp()).absolute()

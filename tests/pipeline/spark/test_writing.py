@@ -35,8 +35,6 @@ except ImportError as missing:  # without the extra
 
 
 class OptionTests(SynchronousTestCase):
-    """What a write may be told."""
-
     def test_all(self) -> None:
         """Options have the names and units of the guide."""
         found = SendOptions.parse(
@@ -88,8 +86,6 @@ class OptionTests(SynchronousTestCase):
 
 
 class RowTests(SynchronousTestCase):
-    """What a row means."""
-
     def test_columns(self) -> None:
         """Columns that are no messages' are refused before a row is looked at."""
         check_columns({"body": "binary", "topic": "string"}, None)
@@ -138,8 +134,6 @@ class RowTests(SynchronousTestCase):
 
 
 class SparkTests(SynchronousTestCase):
-    """DataFrames, streams and tables are written."""
-
     def setUp(self) -> None:
         need_java()
         self.broker = StandIn({"T": 2, "U": 1, "GoldenA": 4})

@@ -25,8 +25,6 @@ from rmqha.store.tables.table_verdict import look_at
 
 
 class ExitCodeTests(SynchronousTestCase):
-    """L{exit_code}."""
-
     def test_number(self) -> None:
         """It is the one of sysexits.h, as services elsewhere name it."""
         self.assertEqual((78, os.EX_CONFIG), (FOR_A_PERSON, FOR_A_PERSON))

@@ -27,7 +27,6 @@ class NotifyTests(LogTestCase):
     """L{notify}, and when a node calls it."""
 
     def listen(self, name: str) -> socket.socket:
-        """Be the service manager."""
         heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(heard.close)
         heard.bind(name)
@@ -73,8 +72,6 @@ class NotifyTests(LogTestCase):
 
 
 class UnitTests(SynchronousTestCase):
-    """The units that are shipped."""
-
     def test_restarts(self) -> None:
         """They start a node again, except where that cannot help."""
         units = list(UNITS.glob("*.service"))

@@ -492,8 +492,6 @@ class RecoverTests(QueueTestCase):
 
 
 class ForgetTests(QueueTestCase):
-    """Topics that are deleted."""
-
     def test_forget(self) -> None:
         """A topic's queues go, others stay; its records give no more, those behind them do."""
         queues = ConsumeQueues(self.root, 200, self.descriptors)

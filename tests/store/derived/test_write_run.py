@@ -58,7 +58,6 @@ class Side:
     root: Any = field(init=False)
 
     def begin(self, **how: Any) -> None:
-        """Open the store."""
         made = dispatcher(self.log, self.root, queue_file_size=7 * UNIT_SIZE)
         made.queues.descriptors.limit = self.limit
         made.recover(**how)

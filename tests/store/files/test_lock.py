@@ -47,8 +47,6 @@ sys.stdin.read()
 
 
 class LockTests(LogTestCase):
-    """Who may have a store."""
-
     def setUp(self) -> None:
         self.path = self.folder() / "store" / "lock"
         self.lock = StoreLock(self.path)

@@ -30,8 +30,6 @@ SIZE = 1 << 16
 
 
 class LoadTests(LogTestCase):
-    """What a folder may hold."""
-
     def made(self, *starts: int, size: int = SIZE) -> Path:
         folder = self.folder()
         for start in starts:
@@ -119,8 +117,6 @@ class LoadTests(LogTestCase):
 
 
 class CreateTests(LogTestCase):
-    """New files."""
-
     def test_full_size_at_once(self) -> None:
         """A new file has its size and is all zero."""
         folder = LogFolder(self.folder() / "a" / "commitlog", SIZE)
@@ -361,8 +357,6 @@ class ZeroTests(LogTestCase):
 
 
 class RemoveTests(LogTestCase):
-    """Deleted files."""
-
     def test_views_live_on(self) -> None:
         """Whoever holds a view goes on reading; the mapping goes with the last one."""
         file = MappedFile.create(self.folder(), 0, SIZE)

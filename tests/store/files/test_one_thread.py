@@ -20,8 +20,6 @@ class Here:
 
 
 class OneThreadTests(SynchronousTestCase):
-    """A thread of its own."""
-
     def setUp(self) -> None:
         self.one = OneThread(Here(), "test")  # type: ignore[arg-type]
         self.addCleanup(self.one.stop)

@@ -59,8 +59,6 @@ def as_user() -> Iterator[None]:
 
 @needs_root
 class OwnerTests(PromotionTestCase, CommandTestCase):
-    """A store of nobody's, and root."""
-
     def setUp(self) -> None:
         """Give it away, in a folder that everybody can reach."""
         super().setUp()

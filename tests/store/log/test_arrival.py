@@ -48,8 +48,6 @@ class BackupTestCase(RetentionTestCase):
 
 
 class ArrivalTests(BackupTestCase):
-    """How long it is kept."""
-
     def test_copy(self) -> None:
         """A copy of a store is kept for C{fileReservedTime} from its first start on."""
         store = self.at(self.copied())
@@ -130,8 +128,6 @@ class ArrivalTests(BackupTestCase):
 
 
 class ExpiryTests(BackupTestCase):
-    """What is said before it goes."""
-
     def told(self, **settings: Any) -> str:
         """Of a copy that is not open."""
         self.copy = self.copied()

@@ -8,8 +8,6 @@ from tests.support.logs import LogTestCase
 
 
 class CheckpointTests(LogTestCase):
-    """The file and what it says."""
-
     def test_missing_or_short(self) -> None:
         """No file, or one that was cut, knows nothing."""
         path = self.folder() / "checkpoint"

@@ -24,8 +24,6 @@ from tests.support.open_files import open_files
 
 
 class ReadTests(LogTestCase):
-    """The reading face."""
-
     def test_interface(self) -> None:
         """It is what readers of logs expect."""
         self.assertIsInstance(self.log(), LogReader)
@@ -49,8 +47,6 @@ class ReadTests(LogTestCase):
 
 
 class PutTests(LogTestCase):
-    """A master's door."""
-
     def test_places(self) -> None:
         """Offsets, queue offset and time are filled in, and listeners told once a put."""
         log, told = self.log(), []
@@ -195,8 +191,6 @@ class FullDiskTests(LogTestCase):
 
 
 class FrameTests(LogTestCase):
-    """A slave's door."""
-
     def test_not_where_the_log_ends(self) -> None:
         """Only what continues the log is taken."""
         log = self.log()
@@ -301,8 +295,6 @@ class FrameTests(LogTestCase):
 
 
 class VerifyTests(LogTestCase):
-    """From accepted to confirmed."""
-
     def setUp(self) -> None:
         self.source = self.filled(300, 400, 500, file_size=1 << 16)
         self.data = bytearray(content(self.source))
@@ -466,8 +458,6 @@ class VerifyTests(LogTestCase):
 
 
 class FirstFileTests(LogTestCase):
-    """Letting the oldest file go."""
-
     def test_never_the_last(self) -> None:
         """The oldest file leaves the log, and readers of it may finish."""
         log = self.filled(2000, 1500, 1500)

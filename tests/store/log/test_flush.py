@@ -56,8 +56,6 @@ class FlusherTestCase(LogTestCase):
 
 
 class GroupCommitTests(FlusherTestCase):
-    """Writes that wait."""
-
     def test_answered_in_groups(self) -> None:
         """Writes that arrive during a pass share the next one, in order."""
         answered: list[int] = []
@@ -294,8 +292,6 @@ class FailureTests(FlusherTestCase):
 
 
 class StopTests(FlusherTestCase):
-    """The end."""
-
     def test_flushes_what_there_is(self) -> None:
         """A stop waits for a running pass and flushes what came after it."""
         first = self.flusher.wait(self.put())
@@ -328,8 +324,6 @@ class StopTests(FlusherTestCase):
 
 
 class TimerTests(FlusherTestCase):
-    """ASYNC_FLUSH: by the clock."""
-
     flush_disk = FlushDisk.ASYNC_FLUSH
 
     def setUp(self) -> None:

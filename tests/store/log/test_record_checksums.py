@@ -187,8 +187,6 @@ class KeptTests(LogTestCase):
 
 
 class PlainTests(KeptTests):
-    """The same without compiled code."""
-
     def setUp(self) -> None:
         super().setUp()
         self.patch(dispatch, "COMPILED", False)

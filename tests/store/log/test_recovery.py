@@ -296,8 +296,6 @@ def _with_crc(wanted: int, head: bytes) -> bytes:
 
 
 class FileEndTests(EndTestCase):
-    """Where files meet."""
-
     def test_blanks(self) -> None:
         """A blank of any legal size is log when a file follows, and not when none does."""
         for left in (8, 9, 16, 500):
@@ -354,8 +352,6 @@ class FileEndTests(EndTestCase):
 
 
 class ReaderTests(EndTestCase):
-    """Files as a log."""
-
     def test_whole_files(self) -> None:
         """From the first file's first byte to the last one's last; of none, nothing."""
         folder = self.write(*[3000] * 3, file_size=FILE_SIZE).folder
@@ -480,8 +476,6 @@ class DamageTests(EndTestCase):
 
 
 class FirstFileTests(EndTestCase):
-    """Where checking starts."""
-
     def test_clean(self) -> None:
         """After a clean stop the last three files are checked."""
         folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
@@ -527,8 +521,6 @@ class FirstFileTests(EndTestCase):
 
 
 class CutTests(EndTestCase):
-    """Leaving nothing behind an end."""
-
     def test_stale_tail_stays_away(self) -> None:
         """A record of equal size written over the first one cut does not bring back the rest."""
         log = self.write(*[300] * 5)

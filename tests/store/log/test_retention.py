@@ -94,8 +94,6 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
 
 
 class AgeTests(RetentionTestCase):
-    """By age, at the set hour."""
-
     def test_at_the_hour(self) -> None:
         """Files as old as C{fileReservedTime} go during C{deleteWhen}, and not at other hours."""
         store = self.made()
@@ -233,8 +231,6 @@ class AgeTests(RetentionTestCase):
 
 
 class LastStoredTests(RetentionTestCase):
-    """How old a file is."""
-
     def test_by_its_last_record(self) -> None:
         """Copies are as old as their records, whatever the file system says."""
         store = self.made(3)
@@ -281,8 +277,6 @@ class LastStoredTests(RetentionTestCase):
 
 
 class DiskTests(RetentionTestCase):
-    """By space."""
-
     def test_forcibly(self) -> None:
         """Above C{diskSpaceCleanForciblyRatio} age does not matter, but only while it is."""
         store = self.made(settings={"delete_files_interval": 5.0})
@@ -357,8 +351,6 @@ class DiskTests(RetentionTestCase):
 
 
 class ReplicaTests(RetentionTestCase):
-    """Replicas that are behind."""
-
     def test_hold_files_back(self) -> None:
         """A file a replica needs stays, which is told once, and what is older goes."""
         store = self.made()
@@ -579,7 +571,6 @@ class RetentionMachine(RuleBasedStateMachine):
         self.send(1)
 
     def open(self) -> None:
-        """As a start does."""
         self.store = self.case.at(self.root, {"file_reserved": self.RESERVED})
 
     def teardown(self) -> None:
@@ -662,8 +653,6 @@ class RetentionMachine(RuleBasedStateMachine):
 
 
 class AnyOrderTests(RetentionTestCase):
-    """Whatever happens in whatever order."""
-
     def test_deleted_is_old_and_free(self) -> None:
         """What is deleted is old, or the disk is full; no replica needs it, or the disk is about to
         be full; and what may go does go.

@@ -91,8 +91,6 @@ class CutTestCase(LogTestCase, DerivedTestCase):
 
 
 class QuarantineTests(CutTestCase):
-    """What is cut is kept."""
-
     def test_bytes_and_name(self) -> None:
         """The file holds just the bytes, over file ends, and tells where they were."""
         log = self.filled(3000, 3000, 3000)
@@ -143,8 +141,6 @@ class QuarantineTests(CutTestCase):
 
 
 class IntentTests(CutTestCase):
-    """A decided cut."""
-
     def test_steps(self) -> None:
         """The tail is kept before the cut is certain."""
         log, root, steps = self.filled(3000), self.folder(), []

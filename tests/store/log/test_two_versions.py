@@ -32,8 +32,6 @@ class TwoVersionsTestCase(LogTestCase):
 
 
 class VerdictTests(TwoVersionsTestCase):
-    """What is said of a difference."""
-
     def test_body(self) -> None:
         """A bit of a body is on the side that its checksum says."""
         self.harm(self.ours.folder.files[0].view, 4, 100)
@@ -100,8 +98,6 @@ class VerdictTests(TwoVersionsTestCase):
 
 
 class KeptTests(TwoVersionsTestCase):
-    """What is kept of a difference."""
-
     def kept(self) -> dict[str, bytes]:
         folder = self.root / "rmqha" / "quarantine"
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -194,8 +194,6 @@ class PointTests(PublishTestCase):
 
 
 class CutTests(PublishTestCase):
-    """The log goes back."""
-
     def closed(self, count: int) -> Path:
         """A store that was stopped cleanly with records of 500 bytes."""
         store = self.filled_store(*[500] * count)
@@ -348,7 +346,6 @@ class PublishedMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """An empty store."""
         self.case.opened_at = 0
         self.root = self.case.folder() / "store"
         self.numbers = iter(range(1, 10_000))
@@ -357,7 +354,6 @@ class PublishedMachine(RuleBasedStateMachine):
         self.store = self.case.made(self.root)
 
     def teardown(self) -> None:
-        """The node ends."""
         if hasattr(self, "store"):
             self.case.close_store(self.store)
             self.read()
@@ -373,7 +369,6 @@ class PublishedMachine(RuleBasedStateMachine):
 
     @rule(intervals=st.integers(1, 3), flushed=st.booleans())
     def wait(self, intervals: int, flushed: bool) -> None:
-        """Something may be published."""
         if flushed:
             self.case.flush(self.store)
         self.case.pass_time(intervals)
@@ -438,16 +433,12 @@ class PublishedMachine(RuleBasedStateMachine):
 
 
 class AnyOrderTests(PublishTestCase):
-    """Whatever happens in whatever order."""
-
     def test_what_was_read_is_there(self) -> None:
         """Who reads up to what is published finds the same bytes again, or was told of a cut."""
         run_machine(type("Machine", (PublishedMachine,), {"case": self}), count=40, steps=30)
 
 
 class SplitTests(PublishTestCase):
-    """Where records begin."""
-
     def setUp(self) -> None:
         self.patch(split_spans, "SPAN", 1200)
 
@@ -570,8 +561,6 @@ class SplitTests(PublishTestCase):
 
 
 class FormatTests(SynchronousTestCase):
-    """What others read."""
-
     def test_point(self) -> None:
         """A point is read as it was written."""
         point = Point(

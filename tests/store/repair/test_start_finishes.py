@@ -14,8 +14,6 @@ from tests.support.logs import LogTestCase
 
 
 class StartTests(LogTestCase, RepairCase):
-    """Opening a store."""
-
     def setUp(self) -> None:
         RepairCase.setUp(self)
         self.queues = queue_files(golden.store(golden.VERSIONS[0]))

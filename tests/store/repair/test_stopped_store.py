@@ -297,8 +297,6 @@ class RefusedTests(RepairCase):
 
 
 class NamedTests(RepairCase):
-    """Ranges that a person names."""
-
     def test_widened(self) -> None:
         """From a record to a record; a bit no check covers is mended so."""
         path = self.store / damage.name(10)
@@ -348,8 +346,6 @@ class NamedTests(RepairCase):
 
 
 class DerivedTests(RepairCase):
-    """Queues and index afterwards."""
-
     def setUp(self) -> None:
         super().setUp()
         self.queues, self.index = queue_files(self.store), index_files(self.store)

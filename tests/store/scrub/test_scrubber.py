@@ -272,8 +272,6 @@ class FoundTests(ScrubTestCase):
 
 
 class TellingTests(ScrubTestCase):
-    """How often it is told."""
-
     def test_once(self) -> None:
         """A fault has one line in the log, whatever happens in between; a new one has its own."""
         flip(self.file(1), 300)
@@ -328,8 +326,6 @@ class TellingTests(ScrubTestCase):
 
 
 class PaceTests(ScrubTestCase):
-    """When it reads, and how fast."""
-
     def test_rate(self) -> None:
         """A log of many slices takes its time, also where a record is larger than a slice."""
         size = 4 << 20
@@ -405,8 +401,6 @@ class PaceTests(ScrubTestCase):
 
 
 class ChangingTests(ScrubTestCase):
-    """The log changes meanwhile."""
-
     def drop_first(self, log: CommitLog) -> None:
         log.drop_first().remove()
 

@@ -60,8 +60,6 @@ class CheckedTestCase(LogTestCase):
 
 
 class VerdictTests(CheckedTestCase):
-    """What is taken."""
-
     def test_as_written(self) -> None:
         """A table that was written is taken, after a clean stop and after a crash."""
         for settled in (True, False):

@@ -80,8 +80,6 @@ class TextTests(SynchronousTestCase):
 
 
 class FileTests(SynchronousTestCase):
-    """The file, and the generation before."""
-
     def setUp(self) -> None:
         self.path = Path(self.mktemp())
         self.backup = self.path.with_name(self.path.name + ".bak")

@@ -14,8 +14,6 @@ BOTH, ALL = frozenset({1, 2}), frozenset({1, 2, 3})
 
 
 class GrowthTests(SynchronousTestCase):
-    """A file and what it says."""
-
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 

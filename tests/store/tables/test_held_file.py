@@ -12,8 +12,6 @@ from rmqha.store.tables.held_file import Held
 
 
 class HeldTests(SynchronousTestCase):
-    """A file and what it says."""
-
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 

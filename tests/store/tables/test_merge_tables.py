@@ -29,8 +29,6 @@ MODES, ORDERS = "messageRequestMode.json", "consumerOrderInfo.json"
 
 
 class MergeTestCase(LogTestCase):
-    """Tests with two stores."""
-
     def setUp(self) -> None:
         self.patch(os, "fdatasync", lambda fd: None)
         self.ours, self.theirs = self.folder(), self.folder()
@@ -123,8 +121,6 @@ class OffsetTests(MergeTestCase):
 
 
 class RowTests(MergeTestCase):
-    """Topics and groups."""
-
     def test_newer(self) -> None:
         """Of a row that both have the newer table's counts, whichever that is; rows of either stay,
         in a table that is newer than both.
@@ -211,8 +207,6 @@ class RowTests(MergeTestCase):
 
 
 class OtherTests(MergeTestCase):
-    """The other node's folder."""
-
     def test_a_copy(self) -> None:
         """A folder with copies of the tables alone will do, also one of a broker in Java."""
         self.write(self.ours, OFFSETS, offsetTable={"A@g": {0: 5}})

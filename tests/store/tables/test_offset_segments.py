@@ -51,8 +51,6 @@ def happen(table: Table, event: tuple[str, str, int, int]) -> list[OffsetChange]
 
 
 class FormatTests(SynchronousTestCase):
-    """Files of the journal."""
-
     CHANGES = (
         OffsetChange(BY_CLIENT, "Orders@billing", 3, 1 << 40),
         OffsetChange(BACK, "T\u00f6pfe@g", 0, 0),
@@ -112,8 +110,6 @@ class FormatTests(SynchronousTestCase):
 
 
 class ApplyTests(SynchronousTestCase):
-    """Records applied to tables."""
-
     @given(EVENTS, st.integers(0, 30), st.integers(0, 30))
     @run_settings(max_examples=tries(300), deadline=None)
     def test_any_table_between(
@@ -153,8 +149,6 @@ class ApplyTests(SynchronousTestCase):
 
 
 class FolderTests(LogTestCase):
-    """Files in their folder."""
-
     def setUp(self) -> None:
         self.path = self.folder() / "rmqha" / "offsets"
         self.patch(os, "fdatasync", lambda fd: None)

@@ -463,8 +463,6 @@ def compressed(kind: int, body: bytes) -> Message:
 
 @skipUnless(HAS_ARROW, "needs pyarrow")
 class CompressedTests(SynchronousTestCase):
-    """Bodies that were compressed."""
-
     text = b"hello, world " * 1000
 
     def every_kind(self) -> list[Message]:

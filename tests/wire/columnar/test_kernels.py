@@ -57,8 +57,6 @@ def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
 
 @skipUnless(COMPILED and HAS_ARROW, "needs the lane compiled, and pyarrow")
 class OnePassTests(SynchronousTestCase):
-    """One pass, beside several."""
-
     def same(self, data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
         """Decode in both ways, and compare."""
         found = []

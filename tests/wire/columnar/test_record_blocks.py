@@ -413,8 +413,6 @@ class BlockTests(SynchronousTestCase):
 
 
 class ChoiceTests(SynchronousTestCase):
-    """Which loops run."""
-
     def test_crc_of_parts(self) -> None:
         """CRCs are those of C{zlib}, of empty parts too."""
         view = memoryview(b"hello, world")

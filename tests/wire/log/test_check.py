@@ -195,8 +195,6 @@ class BadHeaderTests(SynchronousTestCase):
 
 
 class BlankTests(SynchronousTestCase):
-    """The end of a file."""
-
     def test_whole(self) -> None:
         """A blank up to the file's end counts, whatever is in it."""
         for at in (0, AT, FILE - MIN_BLANK):

@@ -11,8 +11,6 @@ STOCK = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 class DelayLevelsTests(SynchronousTestCase):
-    """C{messageDelayLevel}."""
-
     def test_stock_levels(self) -> None:
         """The stock configuration has 18 levels from a second to two hours."""
         levels = DelayLevels.parse(STOCK)

@@ -12,8 +12,6 @@ from rmqha.wire.log.hashing import body_crc, java_hash, key_hash, tags_code
 
 
 class JavaHashTests(SynchronousTestCase):
-    """Java's C{String.hashCode}."""
-
     def test_stock_tag_hash(self) -> None:
         """The tag of the stock consume queue has the hash a stock broker wrote."""
         self.assertEqual(tags_code("TagA"), 0x27A807)
@@ -75,8 +73,6 @@ class KeyHashTests(SynchronousTestCase):
 
 
 class BodyCRCTests(SynchronousTestCase):
-    """The checksum of a body."""
-
     def test_stock_body(self) -> None:
         """The stock example has the checksum a stock broker wrote."""
         self.assertEqual(body_crc(b"hello"), 0x3610A686)

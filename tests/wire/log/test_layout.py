@@ -79,8 +79,6 @@ class GoldenTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """What follows from the table."""
-
     def test_sizes(self) -> None:
         """The sizes of docs/protocol/store.rst: 88 bytes before the body, 91 at least."""
         self.assertEqual((88, 112, 91), (BODY_AT, HEAD_MOST, MIN_RECORD))

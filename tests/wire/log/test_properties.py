@@ -16,8 +16,6 @@ _mess = st.lists(st.sampled_from([b"\x01", b"\x02", b"A", b"B", b"\xff"]), max_s
 
 
 class PropertiesTests(SynchronousTestCase):
-    """RocketMQ's reading, and our writing."""
-
     def test_both_trailing_habits(self) -> None:
         """A separator behind the last pair makes no difference."""
         pairs = {"KEYS": "k1 k2", "TAGS": "TagA"}

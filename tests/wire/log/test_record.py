@@ -49,8 +49,6 @@ def ip_and_port(host: dict[str, Any]) -> tuple[str, int]:
 
 
 class GoldenTests(SynchronousTestCase):
-    """Every record of the golden stores."""
-
     def log(self, version: str, name: str) -> dict[int, bytes]:
         """The log files of a store, by their offset."""
         folder = golden.store(version, name) / "commitlog"
@@ -102,7 +100,6 @@ class GoldenTests(SynchronousTestCase):
         return "record"
 
     def same(self, record: Record, line: dict[str, Any]) -> None:
-        """Compare every field."""
         magic = MAGIC_V2 if record.version == 2 else MAGIC_V1
         found = {
             "physicalOffset": record.offset,
@@ -180,8 +177,6 @@ def expected_fields(record: Record) -> DispatchFields:
 
 
 class RecordTests(SynchronousTestCase):
-    """Reading records of our own making."""
-
     def test_magics(self) -> None:
         """Magics are signed, and the bytes to search for are theirs."""
         self.assertEqual(MAGIC_V1 % UNSIGNED, 0xDAA320A7)

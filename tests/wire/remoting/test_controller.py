@@ -121,8 +121,6 @@ class CapturedTests(SynchronousTestCase):
 
 
 class VectorTests(SynchronousTestCase):
-    """Known texts."""
-
     def test_elected(self) -> None:
         """Keys that are ids come without quotes."""
         text = (

@@ -26,8 +26,6 @@ FIELDS = {
 
 
 class SignatureTests(SynchronousTestCase):
-    """L{Credentials} and L{signature}."""
-
     def test_stock(self) -> None:
         """A request is signed as a stock client signs it."""
         command = Command(code=310, ext=dict(FIELDS), body=b"hello")

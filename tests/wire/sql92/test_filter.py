@@ -84,8 +84,6 @@ class StockTests(SynchronousTestCase):
 
 
 class FilterTests(SynchronousTestCase):
-    """What no table says."""
-
     def fault(self, text: str) -> ExpressionInvalid:
         error = self.assertRaises(ExpressionInvalid, read_filter, text)
         again = self.assertRaises(ExpressionInvalid, read_filter, text)
