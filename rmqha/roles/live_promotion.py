@@ -39,7 +39,7 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.roles.host.exit_codes import exit_code
 from rmqha.roles.process import NAMED, Process
 from rmqha.roles.slave import SlaveNode
-from rmqha.roles.upstream.upstream import Upstream
+from rmqha.roles.upstream.upstream import NamedUpstream
 
 LOOKS = 3
 """How often the master is looked for, a second apart: one connection may fail by chance."""
@@ -226,7 +226,7 @@ class LivePromotion(Service):
 
     async def _answers(self, node: SlaveNode, address: str) -> bool:
         upstream = node.following.upstream
-        assert isinstance(upstream, Upstream), "others are elected"
+        assert isinstance(upstream, NamedUpstream), "others are elected"
         try:
             told = await upstream.who(address)
         except (RemotingUnreachable, RemotingTimeout):

@@ -43,7 +43,8 @@ from rmqha.health import HealthProbe, HealthReason
 from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.roles.leading import Lead
 from rmqha.roles.node import Node
-from rmqha.roles.slave import Following, elected_upstream
+from rmqha.roles.slave import Following
+from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import none_left
 from rmqha.store.store import Store
@@ -106,19 +107,14 @@ class MemberNode(Node):
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
         self.epochs.keep_file = keep_labels
-        self.elected = elected_upstream(
-            self,
+        self.elected = ElectedUpstream(
+            node=self,
             decide=self._decided,
             speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
             leads=lambda: self.lead.master is not None,
         )
         self.following = Following(node=self, upstream=self.elected)
-        self.membership = self.elected.membership(
-            self._sign_of_life,
-            lambda: self.store.publisher.point.generation,
-            self.connect(),
-            self.environment,
-        )
+        self.membership = self.elected.membership(self._sign_of_life)
         self.lead = Lead(
             node=self,
             following=self.following,

@@ -23,13 +23,11 @@ from rmqha.admin.events import Facts
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
-from rmqha.config.values import Endpoint
 from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
 from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follow_state import FollowState
-from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence, plan_cut
@@ -37,8 +35,8 @@ from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import Standing, SyncState
 from rmqha.periodic import NodePart
 from rmqha.roles.node import Node, Replication
-from rmqha.roles.upstream.elected import ElectedUpstream, who_decides
-from rmqha.roles.upstream.upstream import Upstream
+from rmqha.roles.upstream.elected import ElectedUpstream
+from rmqha.roles.upstream.upstream import NamedUpstream, Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.files.mapped import LogFolder, none_left
@@ -58,21 +56,6 @@ TABLES_RETRY = 1.0
 """Seconds between two tries to read the tables after a repair, where no descriptor is left."""
 
 
-def elected_upstream(node: Node, **more: Any) -> ElectedUpstream:
-    """A node's way to a master that is elected."""
-    settings, client = node.settings, node.connect(close_on_timeout=True)
-    return ElectedUpstream(
-        settings=settings,
-        clock=node.reactor,
-        epochs=node.epochs,
-        store=lambda: node.store,
-        dialled=node.dialled,
-        client=client,
-        group=who_decides(settings, client, node.environment, node.tls.etcd),
-        **more,
-    )
-
-
 @define(eq=False, kw_only=True)
 class Following(Replication):
     """What a slave does, and a member of a set while it does not lead.
@@ -86,7 +69,7 @@ class Following(Replication):
     """
 
     node: Node
-    upstream: Upstream | ElectedUpstream
+    upstream: Upstream
     follower: Follower | None = field(default=None, init=False)
     repairs: LiveRepair | None = field(default=None, init=False)
     comparison: ColdComparison | None = field(default=None, init=False)
@@ -498,26 +481,8 @@ class SlaveNode(Node):
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
-        upstream = elected_upstream(self) if settings.controller.enabled else self._upstream()
-        self.following = Following(node=self, upstream=upstream)
-
-    def _upstream(self) -> Upstream:
-        settings, epochs = self.settings, self.epochs
-        followed = FollowedMasters(
-            root=settings.store.root,
-            name=settings.broker.name,
-            epochs=epochs,
-            trusted=Endpoint().show(settings.ha.trust_master),
-            in_thread=self._in_thread,
-        )
-        return Upstream(
-            settings=settings,
-            clock=self.reactor,
-            epochs=epochs,
-            client=self.connect(close_on_timeout=True),
-            dialled=self.dialled,
-            followed=followed,
-        )
+        kind = ElectedUpstream if settings.controller.enabled else NamedUpstream
+        self.following = Following(node=self, upstream=kind(node=self))
 
     def serve(self, store: Store) -> Deferred[None]:
         """Begin to follow, or go on after a repair."""

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -38,23 +37,17 @@ from rmqha.errors import (
     RmqhaError,
     StoreError,
 )
-from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
-from rmqha.ha.slave.connection import SetListener
-from rmqha.ha.slave.follower import Follower
-from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import OutgoingTls
-from rmqha.periodic import Job, NodePart
-from rmqha.store.environment import StoreEnvironment
-from rmqha.store.store import Store
+from rmqha.periodic import Job
+from rmqha.roles.upstream.upstream import Upstream
 from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import HaInfo
 from rmqha.wire.remoting.json_body import read
 
@@ -111,94 +104,57 @@ def set_in_etcd(settings: Settings, reactor: Any, tls: OutgoingTls) -> EtcdSet:
     return EtcdSet.named(client, etcd.prefix, broker.cluster, broker.name)
 
 
-def who_decides(
-    settings: Settings, client: RemotingClient, environment: StoreEnvironment, tls: OutgoingTls
-) -> ControllerGroup | EtcdSet:
-    """The controllers, or etcd.
-
-    @param tls: How etcd is connected to.
-    """
-    if settings.controller.etcd:
-        return set_in_etcd(settings, environment.clock, tls)
-    return controllers(settings, client, environment.now_ms)
-
-
 @define(eq=False, kw_only=True)
-class ElectedUpstream(NodePart):
+class ElectedUpstream(Upstream):
     """Has a node follow whoever is master.
 
-    @ivar store: The store that is open.
-    @ivar dialled: Makes the endpoint of an HA port.
-    @ivar moved: Called when the master's clients connect somewhere else.
     @ivar decide: What to do with each decision; by default, L{follow}.
     @ivar speak: How each connection speaks; by default, as a learner.
     @ivar leads: Whether this node is the master.
-    @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
-    @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
-    @ivar client: Asks controllers and members.
     @ivar group: The controllers, or etcd.
     @ivar stock: Where the clients of stock brokers connect that follow us, and are no members, by
         id.
     @ivar watch: Asks them who is master.
     """
 
-    settings: Settings
-    clock: IReactorTime
-    epochs: MasterEpochs
-    store: Callable[[], Store]
-    dialled: Callable[[str, int], IStreamClientEndpoint]
-    client: RemotingClient
-    group: ControllerGroup | EtcdSet
     decide: Callable[[SetState], Awaitable[str]] | None = None
     speak: Callable[[], SlaveDialect] = SetSlaveDialect
     leads: Callable[[], bool] = lambda: False
-    follower: Follower | None = field(default=None, init=False)
-    client_port: str = field(default="", init=False)
+    group: ControllerGroup | EtcdSet = field(init=False)
     takes_tokens: bool = field(default=False, init=False)
-    moved: Callable[[], None] = field(init=False)
     followed: FollowedSet = field(init=False)
-    nowhere: str = field(default="no controller has told one yet", init=False)
     watch: SetWatch = field(init=False)
     stock: dict[int, str] = field(factory=dict, init=False)
     _asked_master: Deferred[Command] | None = field(default=None, init=False)
+    nowhere = "no controller has told one yet"
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.followed = FollowedSet(
-            epochs=self.epochs,
-            confirm=lambda offset: self.store().confirm(offset),
-            begun=lambda: self.store().clamp_confirm(),
+        super().__attrs_post_init__()
+        node = self.node
+        environment = node.environment
+        if node.settings.controller.etcd:
+            self.group = set_in_etcd(node.settings, environment.clock, node.tls.etcd)
+        else:
+            self.group = controllers(node.settings, self.client, environment.now_ms)
+        self.followed = self.listener = FollowedSet(
+            epochs=node.epochs,
+            # A repair opens another store.
+            confirm=lambda offset: node.store.confirm(offset),  # noqa: PLW0108
+            begun=lambda: node.store.clamp_confirm(),  # noqa: PLW0108
             kept=self._report,
         )
         self.watch = SetWatch(
             coordinator=self.group,
-            clock=self.clock,
+            clock=node.reactor,
             heard=self._heard,
             decided=self.decide or self.follow,
         )
 
     # --- for the follower -------------------------------------------------------------
-
-    @property
-    def address(self) -> str:
-        """No HA port is configured."""
-        return ""
-
-    def endpoint(self) -> IStreamClientEndpoint | None:
-        """The same."""
-        return None
-
-    def bounds(self) -> AskBounds | None:
-        """The same."""
-        return None
-
-    @property
-    def listener(self) -> SetListener:
-        """Hears what the master says beside its log."""
-        return self.followed
 
     def dialect(self) -> SlaveDialect:
         """How the next connection speaks."""
@@ -225,55 +181,36 @@ class ElectedUpstream(NodePart):
         connection = None if self.follower is None else self.follower.sync.connection
         return self.takes_tokens and connection is not None and connection.tell_token(token)
 
-    def recall(self) -> None:
-        """Which masters the log has followed is in its journal."""
-
     def begin(self) -> None:
         """Look for a master."""
         self.watch.start()
         self.group.follow(self._may_be_decided)
 
-    def membership(
-        self,
-        sign: Callable[[], SignOfLife | None],
-        generation: Callable[[], str],
-        client: RemotingClient,
-        environment: StoreEnvironment,
-    ) -> SetMembership:
+    def membership(self, sign: Callable[[], SignOfLife | None]) -> SetMembership:
         """This node's part in the set, where it is a member.
 
         @param sign: What it tells of itself.
-        @param generation: Of its log.
-        @param client: For its signs of life to controllers.
         """
-        clock, in_thread = environment.clock, environment.in_thread
-        broker = self.settings.broker
-        group, address = self.group, f"{broker.ip1}:{broker.listen_port}"
-        files = IdentityFiles.of(self.settings.store.root, broker.cluster, broker.name)
+        node, settings, group = self.node, self.node.settings, self.group
+        broker = settings.broker
+        common: dict[str, Any] = {
+            "files": IdentityFiles.of(settings.store.root, broker.cluster, broker.name),
+            "address": f"{broker.ip1}:{broker.listen_port}",
+            "sign": sign,
+            "generation": lambda: node.store.publisher.point.generation,
+            "clock": node.environment.clock,
+            "in_thread": node.environment.in_thread,
+        }
         if isinstance(group, EtcdSet):
             return EtcdMembership(
                 set=group,
-                settings=self.settings,
-                files=files,
-                address=address,
-                sign=sign,
-                generation=generation,
+                settings=settings,
                 client=self.client,
-                clock=clock,
-                in_thread=in_thread,
                 changed=self.watch.hurry,
+                **common,
             )
-        return Membership(
-            group=group,
-            beats=controllers(self.settings, client, environment.now_ms),
-            files=files,
-            address=address,
-            sign=sign,
-            settings=self.settings.controller,
-            generation=generation,
-            clock=clock,
-            in_thread=in_thread,
-        )
+        beats = controllers(settings, node.connect(), node.environment.now_ms)
+        return Membership(group=group, beats=beats, settings=settings.controller, **common)
 
     # --- who is master ------------------------------------------------------------------
 
@@ -292,15 +229,16 @@ class ElectedUpstream(NodePart):
 
         @return: What keeps us from it; empty if nothing does.
         """
-        known, number = self.followed.state, self.epochs.number
+        known, number = self.followed.state, self.node.epochs.number
         if state.master_epoch < number:
             return (
                 f"the controller says master epoch {state.master_epoch}, and this log follows "
                 f"{number}: the controllers lost what they knew, or this is another set"
             )
         if state.master is None:
-            return f"set {self.settings.broker.name} has no master in epoch {state.master_epoch}"
-        self.epochs.try_again()
+            name = self.node.settings.broker.name
+            return f"set {name} has no master in epoch {state.master_epoch}"
+        self.node.epochs.try_again()
         self.followed.state = state
         before = None if known is None else (known.master, known.master_epoch)
         changed = before != (state.master, state.master_epoch)
@@ -338,13 +276,13 @@ class ElectedUpstream(NodePart):
         if changed:
             self._log.info(
                 "Master of set {name} is {client} in epoch {epoch}",
-                name=self.settings.broker.name,
+                name=self.node.settings.broker.name,
                 client=client,
                 epoch=epoch,
             )
         same = follower.sync.port.peer == info.master_ha_address
         follower.dial(
-            self.dialled(*split_address(info.master_ha_address)),
+            self.node.dialled(*split_address(info.master_ha_address)),
             info.master_ha_address,
             lambda: master_bounds.ask(self.client, client),
             client,
@@ -383,17 +321,14 @@ class ElectedUpstream(NodePart):
 
     # --- for the node -------------------------------------------------------------------
 
-    def told(self, answer: RegisterBrokerAnswer) -> None:
-        """What a name server says does not count here."""
-
     @property
     def policy(self) -> DivergencePolicy:
         """What is done about a log that is not the master's."""
-        if self.settings.controller.cut_policy is CutPolicy.NEVER:
+        if self.node.settings.controller.cut_policy is CutPolicy.NEVER:
             return DivergencePolicy.STOP
-        if self.settings.ha.policy is DivergencePolicy.STOP:
+        if self.node.settings.ha.policy is DivergencePolicy.STOP:
             return DivergencePolicy.TRUNCATE
-        return self.settings.ha.policy
+        return self.node.settings.ha.policy
 
     async def permit(self, policy: DivergencePolicy, *, at: int, end: int) -> None:
         """Whether the log may be cut as the present master wants it.
@@ -406,8 +341,8 @@ class ElectedUpstream(NodePart):
         """
         # What a stock member acknowledges, and so the confirm offset, may end within a record; if
         # it is elected it cuts off what it has of that.
-        seen = self.store().seen()
-        if self.settings.controller.cut_policy is not CutPolicy.ALL and at < seen:
+        seen = self.node.store.seen()
+        if self.node.settings.controller.cut_policy is not CutPolicy.ALL and at < seen:
             raise CutBelowConfirm(policy.value, at, seen, end)
         followed, state = self.followed.state, await self.group.current()
         if followed is None or state.master is None or state.master_epoch != followed.master_epoch:
@@ -421,7 +356,7 @@ class ElectedUpstream(NodePart):
 
     def unseen(self) -> bool:
         """Whether nothing of the log was ever confirmed: the set may go on without any of it."""
-        return self.store().seen() == 0
+        return self.node.store.seen() == 0
 
     def stop(self) -> Deferred[None]:
         """Ask nobody any more.
@@ -431,18 +366,13 @@ class ElectedUpstream(NodePart):
         return self.watch.stop()
 
     def close(self) -> Deferred[None]:
-        """End the connections.
-
-        @return: Fires when they are gone.
-        """
+        """End the connections."""
         return self.group.close().addCallback(lambda _: self.client.close())
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self.watch.looking
-        yield from self.client.connections.jobs()
-        if self.follower is not None:
-            yield from self.follower.jobs()
+        yield from super().jobs()
 
     def health(self) -> Iterator[HealthReason]:
         """No controller answers, or what it says cannot be followed."""
@@ -450,29 +380,25 @@ class ElectedUpstream(NodePart):
         if watch.trouble and max(watch.silent(), watch.alone()) >= ALARM:
             yield HealthReason("no-controller", watch.trouble, told=True)
 
-    def status(self, last_stored: int) -> dict[str, Any] | None:
-        """C{upstream} of C{/status}.
-
-        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
-        """
-        if self.follower is None:
-            return None
+    def more(self) -> dict[str, Any]:
+        """What controllers say."""
         state = self.followed.state
-        controller = {
-            "leader": self.group.leader,
-            "trouble": self.watch.trouble,
-            "master": None if state is None or state.master is None else state.master.id,
-            "masterAddress": self.client_port,
-            "masterEpoch": None if state is None else state.master_epoch,
-            "syncStateSet": [] if state is None else sorted(state.in_sync),
-            "syncStateSetEpoch": None if state is None else state.set_epoch,
-            "confirmOffset": self._readable(),
+        return {
+            "controller": {
+                "leader": self.group.leader,
+                "trouble": self.watch.trouble,
+                "master": None if state is None or state.master is None else state.master.id,
+                "masterAddress": self.client_port,
+                "masterEpoch": None if state is None else state.master_epoch,
+                "syncStateSet": [] if state is None else sorted(state.in_sync),
+                "syncStateSetEpoch": None if state is None else state.set_epoch,
+                "confirmOffset": self._readable(),
+            }
         }
-        return self.follower.sync.status(last_stored) | {"controller": controller}
 
     def _readable(self) -> int | None:
         """Up to where readers see the log; C{None} while a repair has it closed."""
         try:
-            return self.store().readable
+            return self.node.store.readable
         except NotWritable:
             return None

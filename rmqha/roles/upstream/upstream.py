@@ -5,98 +5,195 @@ one it is of those that are named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import DivergencePolicy
-from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
-from rmqha.ha.master_epoch import NEVER_ELECTED, MasterEpochs
+from rmqha.ha.master_epoch import NEVER_ELECTED
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.choice import MasterChoice, NamedMaster, PresentMaster
 from rmqha.ha.slave.connection import SetListener
-from rmqha.ha.slave.followed import FollowedMasters
+from rmqha.ha.slave.followed import FollowedMasters, MastersBelieved
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.ha.states import SyncState
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.periodic import Job, NodePart
+from rmqha.roles.node import Node
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
 @define(eq=False, kw_only=True)
 class Upstream(NodePart):
-    """What a slave knows of where its master is.
+    """What a node knows of where its master is; nothing, until somebody says it.
 
-    @ivar follower: Follows it; C{None} before the store is open.
+    @ivar node: Whose log follows.
     @ivar client: Asks client ports.
-    @ivar dialled: Makes the endpoint of an HA port.
+    @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
     @ivar moved: Called when the master's clients connect somewhere else.
     @ivar client_port: Where they connect; C{""} if that is not known.
     @ivar followed: Which masters the log has followed.
+    @ivar address: The configured HA port; C{""} for none.
+    """
+
+    node: Node
+    client: RemotingClient = field(init=False)
+    follower: Follower | None = field(default=None, init=False)
+    moved: Callable[[], None] = field(init=False)
+    client_port: str = field(default="", init=False)
+    followed: MastersBelieved = field(init=False)
+    listener: SetListener | None = field(default=None, init=False)
+    address: str = field(default="", init=False)
+    nowhere: ClassVar[str]
+
+    def __attrs_post_init__(self) -> None:
+        self.client = self.node.connect(close_on_timeout=True)
+
+    # --- for the follower -------------------------------------------------------------
+
+    def endpoint(self) -> IStreamClientEndpoint | None:
+        """The configured HA port."""
+        return None
+
+    def bounds(self) -> AskBounds | None:
+        """Asks the configured client port, if it is to be asked."""
+        return None
+
+    def dialect(self) -> SlaveDialect:
+        """How the next connection speaks."""
+        return ClassicSlaveDialect()
+
+    def reportable(self, below: Reportable) -> Reportable:
+        """What may be reported as held.
+
+        @param below: What else bounds it.
+        """
+        return below
+
+    async def epoch(self) -> int | None:
+        """In which master epoch the master leads that is followed; C{None} if that is not known."""
+        return NEVER_ELECTED
+
+    # --- for the node -----------------------------------------------------------------
+
+    def told(self, answer: RegisterBrokerAnswer) -> None:
+        """A name server said where the master is."""
+
+    @property
+    def policy(self) -> DivergencePolicy:
+        """What is done about a log that is not the master's."""
+        return self.node.settings.ha.policy
+
+    async def permit(self, policy: DivergencePolicy, *, at: int, end: int) -> None:
+        """Whether the log may be cut as the present master wants it.
+
+        @param at: The first byte that would go.
+        @param end: Where the log ends.
+        @raise RmqhaError: If it may not.
+        """
+        raise NotImplementedError
+
+    def unseen(self) -> bool:
+        """Whether no reader has seen any of the log: those of a classic node see all of it."""
+        return False
+
+    def recall(self) -> None:
+        """The store is open: which masters has its log followed?"""
+
+    def begin(self) -> None:
+        """The follower is there."""
+
+    def stop(self) -> object:
+        """Choose no other master any more.
+
+        @return: Fires when no question is under way, if it is a C{Deferred}.
+        """
+
+    def close(self) -> Deferred[None]:
+        """Ask client ports nothing more.
+
+        @return: Fires when the connections to them are gone.
+        """
+        return self.client.close()
+
+    def jobs(self) -> Iterator[Job]:
+        """What is done again and again."""
+        yield from self.client.connections.jobs()
+        if self.follower is not None:
+            yield from self.follower.jobs()
+
+    def status(self, last_stored: int) -> dict[str, Any] | None:
+        """C{upstream} of C{/status}.
+
+        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
+        """
+        if self.follower is None:
+            return None
+        return self.follower.sync.status(last_stored) | self.more()
+
+    def more(self) -> dict[str, Any]:
+        """What it says there of who is master."""
+        raise NotImplementedError
+
+
+@define(eq=False, kw_only=True)
+class NamedUpstream(Upstream):
+    """That of a slave whose master the configuration names, or name servers do.
+
     @ivar choice: Decides when name servers name another.
     """
 
-    settings: Settings
-    clock: IReactorTime
-    epochs: MasterEpochs
-    client: RemotingClient
-    dialled: Callable[[str, int], IStreamClientEndpoint]
-    followed: FollowedMasters
-    moved: Callable[[], None] = field(init=False)
-    follower: Follower | None = field(default=None, init=False)
-    client_port: str = field(init=False)
+    followed: FollowedMasters = field(init=False)
     choice: MasterChoice = field(init=False)
-    listener: SetListener | None = field(default=None, init=False)
-    nowhere: str = field(
-        default="haMasterAddress is not set, and no name server has told one", init=False
-    )
+    nowhere = "haMasterAddress is not set, and no name server has told one"
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        ha = self.settings.ha
+        super().__attrs_post_init__()
+        node = self.node
+        ha = node.settings.ha
+        self.address = Endpoint().show(ha.master)
         self.client_port = Endpoint().show(ha.master_client)
+        self.followed = FollowedMasters(
+            root=node.settings.store.root,
+            name=node.settings.broker.name,
+            epochs=node.epochs,
+            trusted=Endpoint().show(ha.trust_master),
+            in_thread=node.environment.in_thread,
+        )
         self.choice = MasterChoice(
             present=self._present,
-            number=lambda: self.epochs.number,
+            number=lambda: node.epochs.number,
             trusted=self.followed.trusted,
             patience=ha.housekeeping,
             ask=self.who,
             follow=self._follow,
             refuse=self._refuse,
-            clock=self.clock,
+            clock=node.reactor,
         )
 
     # --- what is configured -----------------------------------------------------------
 
-    @property
-    def address(self) -> str:
-        """The configured HA port; C{""} for none."""
-        return Endpoint().show(self.settings.ha.master)
-
     def endpoint(self) -> IStreamClientEndpoint | None:
         """The same as an endpoint."""
-        master = self.settings.ha.master
-        return None if master is None else self.dialled(*master)
+        master = self.node.settings.ha.master
+        return None if master is None else self.node.dialled(*master)
 
     def bounds(self) -> AskBounds | None:
         """Asks the configured client port, if it is to be asked."""
-        port = self.settings.ha.master_client
+        port = self.node.settings.ha.master_client
         if port is None:
             return None
         address = Endpoint().show(port)
         return lambda: self.who(address)
-
-    async def epoch(self) -> int | None:
-        """The master epoch of a master that nobody elects."""
-        return NEVER_ELECTED
 
     # --- what name servers say --------------------------------------------------------
 
@@ -105,8 +202,8 @@ class Upstream(NodePart):
         for where clients of the master connect.
         """
         address, client, epoch = answer.ha_server_addr, answer.master_addr, answer.master_epoch
-        if self.settings.ha.master is not None:
-            if client and (epoch is None or epoch >= self.epochs.number):
+        if self.node.settings.ha.master is not None:
+            if client and (epoch is None or epoch >= self.node.epochs.number):
                 self._clients_at(client)
         elif self.follower is not None and address:
             try:
@@ -125,7 +222,7 @@ class Upstream(NodePart):
         if self.follower is None:
             return
         ask = (lambda: self.who(named.client)) if named.client else None
-        endpoint = self.dialled(*split_address(named.address))
+        endpoint = self.node.dialled(*split_address(named.address))
         self.follower.dial(endpoint, named.address, ask, named.client)
 
     def _refuse(self, why: str) -> None:
@@ -148,11 +245,6 @@ class Upstream(NodePart):
 
     # --- for the node -------------------------------------------------------------------
 
-    @property
-    def policy(self) -> DivergencePolicy:
-        """What is done about a log that is not the master's."""
-        return self.settings.ha.policy
-
     async def permit(self, policy: DivergencePolicy, *, at: int, end: int) -> None:
         """Whether the log may be cut as the present master wants it.
 
@@ -169,47 +261,14 @@ class Upstream(NodePart):
         if held is not None:
             raise held
 
-    def unseen(self) -> bool:
-        """Readers of a classic node see all of its log."""
-        return False
-
     def recall(self) -> None:
         """The store is open: which masters has its log followed?"""
         self.followed.load()
-
-    def begin(self) -> None:
-        """The follower is there; name servers will tell where the master is."""
 
     def stop(self) -> None:
         """Choose no other master any more."""
         self.choice.stop()
 
-    def dialect(self) -> SlaveDialect:
-        """How each connection speaks."""
-        return ClassicSlaveDialect()
-
-    def reportable(self, below: Reportable) -> Reportable:
-        """What may be reported as held."""
-        return below
-
-    def close(self) -> Deferred[None]:
-        """Ask client ports nothing more.
-
-        @return: Fires when the connections to them are gone.
-        """
-        return self.client.close()
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield from self.client.connections.jobs()
-        if self.follower is not None:
-            yield from self.follower.jobs()
-
-    def status(self, last_stored: int) -> dict[str, Any] | None:
-        """C{upstream} of C{/status}.
-
-        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
-        """
-        if self.follower is None:
-            return None
-        return self.follower.sync.status(last_stored) | {"named": self.choice.other}
+    def more(self) -> dict[str, Any]:
+        """Whom name servers name beside."""
+        return {"named": self.choice.other}
