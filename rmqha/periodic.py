@@ -272,6 +272,38 @@ class NodePart(Protocol):
         return {}
 
 
+class Watch(NodePart):
+    """A part that looks at something again and again; its class is made by attrs.
+
+    @ivar job: What the look is called in log and status.
+    @ivar every: Seconds between two looks.
+    @ivar at_once: Whether the first one is at the start.
+    """
+
+    job: str
+    every: float
+    at_once = False
+    clock: IReactorTime
+
+    def __attrs_post_init__(self) -> None:
+        self.looking = Periodic(self.job, self.clock, self.look)
+
+    def look(self) -> object:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Look from now on."""
+        self.looking.start(self.every, now=self.at_once)
+
+    def stop(self) -> Any:
+        """Look no more.  A look that is under way is not waited for: it may never end."""
+        self.looking.stop()
+
+    def jobs(self) -> Iterator[Job]:
+        """What is done again and again."""
+        yield self.looking
+
+
 def tree(parts: Iterable[NodePart | None]) -> Iterator[NodePart]:
     """The parts that are there now, and what they are made of."""
     for part in parts:

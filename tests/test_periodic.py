@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.health import HealthProbe
-from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic
+from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic, Watch, rows_of
 from tests.support.health import unhealthy
 from tests.support.log_lines import log_lines
 
@@ -251,6 +253,43 @@ class PeriodicTests(SynchronousTestCase):
         self.clock.pump([1.0] * 5)
         self.assertEqual((job.failures, unhealthy(job)), (5, ""))
         self.flushLoggedErrors(OSError)
+
+
+@define(eq=False)
+class Seen(Watch):
+    """Remembers when it looked."""
+
+    clock: IReactorTime
+    times: list[float] = field(factory=list)
+
+    job = "seeing"
+    every = 2.0
+    at_once = True
+
+    def look(self) -> None:
+        self.times.append(self.clock.seconds())
+        raise ValueError("nothing to see")
+
+
+class WatchTests(SynchronousTestCase):
+    """L{Watch}."""
+
+    def test_watch(self) -> None:
+        """It looks at once and then each time, whatever it meets, until it is stopped; its node's
+        status names it as long.
+        """
+        clock = Clock()
+        seen = Seen(clock)
+        self.assertEqual(rows_of(seen.jobs()), [])
+        seen.start()
+        clock.pump([1.0] * 4)
+        (row,) = rows_of(seen.jobs())
+        self.assertEqual((row["name"], row["interval"], row["failures"]), ("seeing", 2.0, 3))
+        seen.stop()
+        clock.pump([1.0] * 4)
+        self.assertEqual(seen.times, [0.0, 2.0, 4.0])
+        self.assertEqual(rows_of(seen.jobs()), [])
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
 
 def failing(error: Exception) -> Deferred[None]:

@@ -22,8 +22,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha import event_file
-from rmqha.admin.watch import Watch
 from rmqha.event_file import Event
+from rmqha.periodic import Watch
 
 LOOK = 1.0
 """Seconds between two looks at the states."""
@@ -61,6 +61,7 @@ class Events(Watch):
 
     job = "recording events"
     every = LOOK
+    at_once = True
     _log = Logger()
 
     def note(self, kind: str, text: str) -> None:

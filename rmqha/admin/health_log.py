@@ -11,8 +11,8 @@ from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.admin.watch import Watch
 from rmqha.health import HealthProbe, HealthReason, failing
+from rmqha.periodic import Watch
 
 LOOK = 1.0
 """Seconds between two looks; what lasts less may never be told."""
@@ -32,6 +32,7 @@ class HealthLog(Watch):
 
     job = "looking at the node's health"
     every = LOOK
+    at_once = True
     _log = Logger()
 
     def look(self) -> None:

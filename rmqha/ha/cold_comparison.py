@@ -25,7 +25,7 @@ from rmqha.errors import RmqhaError, StoreError
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Watch
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import not_now
 from rmqha.store.log.two_versions import keep_versions
@@ -71,7 +71,7 @@ class ComparedWindow:
 
 
 @define(eq=False, kw_only=True)
-class ColdComparison(NodePart):
+class ColdComparison(Watch):
     """Compares one open log with the master's.
 
     @ivar master: Who is followed; C{None} while the slave is not in sync.
@@ -95,39 +95,36 @@ class ColdComparison(NodePart):
     _asked: MasterReplica | None = field(default=None, init=False)
     _saved: float = field(default=0.0, init=False)
     _again: float = field(default=0.0, init=False)
-    _job: Periodic = field(init=False)
 
+    job = "comparing the log with the master's"
+    every = IDLE
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         log = self.store.log
         self._cold = ColdLog(folder=log.folder.path, file_size=log.file_size)
-        self._job = Periodic("comparing the log with the master's", self.clock, self._run)
+        super().__attrs_post_init__()
 
     # --- its life -------------------------------------------------------------
 
     def start(self) -> None:
         """Look from now on, unless it is switched off."""
         if self.rate:
-            self._job.start(IDLE)
+            super().start()
 
     def stop(self) -> Deferred[None]:
         """Ask the master for nothing more.
 
         @return: Fires when nothing of the log is read any more.
         """
-        stopped = self._job.stop()
+        stopped = self.looking.stop()
         if self._asked is not None:
             self._asked.leave()
         return stopped.addCallback(lambda _: self._save())
 
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._job
-
     # --- a window at a time ---------------------------------------------------
 
-    def _run(self) -> Deferred[None] | None:
+    def look(self) -> Deferred[None] | None:
         """Compare a window, if one is due."""
         log, cold = self.store.log, self._cold
         grown, self._end = log.end - self._end, log.end
@@ -186,7 +183,7 @@ class ColdComparison(NodePart):
         return running
 
     def _pace(self) -> None:
-        self._job.start(WINDOW / self.rate)
+        self.looking.start(WINDOW / self.rate)
 
     async def _window(self, start: int, master: MasterReplica) -> None:
         out, cold = BytesIO(), self._cold
@@ -198,7 +195,7 @@ class ColdComparison(NodePart):
                 self._advance(start, ComparedWindow(min(first, cold.end), None))
                 return
             await master.fetch(start, stop, out, lambda size: None)
-            if not self._job.running:
+            if not self.looking.running:
                 return
             found = await self.in_thread(self._compare, start, out.getvalue())
         except UNREACHED as error:
@@ -254,7 +251,7 @@ class ColdComparison(NodePart):
             seconds=(last.ended - last.began) / 1000,
             count=len(self.differences),
         )
-        self._job.start(IDLE)
+        self.looking.start(IDLE)
         return self._save()
 
     # --- what differs -----------------------------------------------------------

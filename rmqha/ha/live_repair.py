@@ -11,7 +11,7 @@ Source: docs/operations.rst, Repair from a replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
@@ -24,7 +24,7 @@ from rmqha.errors import RmqhaError
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Watch
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.range_repair import (
     RepairIntent,
@@ -55,7 +55,7 @@ UNREACHED = (ConnectError, ConnectionClosed, CancelledError, RmqhaError, OSError
 
 
 @define(eq=False, kw_only=True)
-class LiveRepair(NodePart):
+class LiveRepair(Watch):
     """Repairs the log of one open store.
 
     @ivar master: Who has the bytes; C{None} while the log is not known to be the master's.
@@ -75,30 +75,20 @@ class LiveRepair(NodePart):
     _tried: dict[int, float] = field(factory=dict, init=False)
     _told: set[str] = field(factory=set, init=False)
     _asked: MasterReplica | None = field(default=None, init=False)
-    _job: Periodic = field(init=False)
 
+    job = "repairing the log from the master"
+    every = LOOK
     _log = Logger()
-
-    def __attrs_post_init__(self) -> None:
-        self._job = Periodic("repairing the log from the master", self.clock, self._run)
-
-    def start(self) -> None:
-        """Look from now on."""
-        self._job.start(LOOK)
 
     def stop(self) -> Deferred[None]:
         """Ask the master for nothing more.
 
         @return: Fires when nothing is written into the log any more.
         """
-        stopped = self._job.stop()
+        stopped = self.looking.stop()
         if self._asked is not None:
             self._asked.leave()
         return stopped
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._job
 
     def status(self) -> dict[str, Any]:
         """C{repair} of C{/status}."""
@@ -119,7 +109,8 @@ class LiveRepair(NodePart):
             found[fault.offset] = DamagedRange(fault.offset, fault.end, fault.reason)
         return [found[at] for at in sorted(found) if least <= at < found[at].stop <= most]
 
-    def _run(self) -> Deferred[None] | None:
+    def look(self) -> Deferred[None] | None:
+        """Repair a range, if one is damaged."""
         known = self.damaged()
         now = self.clock.seconds()
         for offset in [at for at, tried in self._tried.items() if now - tried >= AGAIN]:
@@ -166,7 +157,7 @@ class LiveRepair(NodePart):
             report = await fetching.fetch([wanted], known)
             self._asked = None
             intent = fetching.intent()
-            if intent is not None and self._job.running and log.min_offset <= wanted.start:
+            if intent is not None and self.looking.running and log.min_offset <= wanted.start:
                 kept, lacks = await self.in_thread(self._write, raw, intent)
                 self._replaced(report, kept, lacks)
         finally:

@@ -13,10 +13,10 @@ from itertools import pairwise
 from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.admin.watch import Watch
 from rmqha.nodes.facts import lag_of
 from rmqha.nodes.summary import Status
 from rmqha.page.told import Series
+from rmqha.periodic import Watch
 
 STEP = 5.0
 """Seconds between two looks at the status."""
@@ -78,6 +78,7 @@ class History(Watch):
 
     job = "remembering lag and rates"
     every = STEP
+    at_once = True
 
     def look(self) -> None:
         """Remember what the status says now."""

@@ -305,7 +305,7 @@ class MasterNode(Node):
             )
 
         try:
-            await names.look().addTimeout(TIMEOUT, self.reactor, lambda result, _: None)
+            await names.looked().addTimeout(TIMEOUT, self.reactor, lambda result, _: None)
             await search.look(names.servers, met=met)
         finally:
             client.close()

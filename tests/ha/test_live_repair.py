@@ -395,7 +395,7 @@ class LiveRepairTests(LogTestCase):
             own = self.root / "rmqha"
             self.assertFalse((own / "repair.json").exists() or (own / "repair").exists(), number)
             self.assertEqual(self.flushLoggedErrors(), [], number)
-            self.assertEqual(self.repair._job.failures, 0)
+            self.assertEqual(self.repair.looking.failures, 0)
             self.ended()
         self.assertGreater(number, 100)
 

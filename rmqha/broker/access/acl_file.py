@@ -33,7 +33,7 @@ from rmqha.broker.access.errors import AclInvalid
 from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.net.key_file import KeyFileInvalid, read_regular, texts_in, understood
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Watch
 
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the file was changed; stock brokers' are half of it."""
@@ -52,7 +52,7 @@ Change = Callable[[AccessTable], AccessTable]
 
 
 @define(eq=False, kw_only=True)
-class AclFile(NodePart):
+class AclFile(Watch):
     """C{plain_acl.yml}, and what it says.
 
     @ivar in_thread: Runs what blocks, one thing at a time, in a thread that nobody waits for.
@@ -67,12 +67,10 @@ class AclFile(NodePart):
     fault: str = field(default="", init=False)
     _raw: bytes = field(default=b"", init=False, repr=False)
     _begun: float | None = field(default=None, init=False)
-    _looking: Periodic = field(init=False)
 
+    job = "reading changed accounts"
+    every = LOOK_EVERY
     _log = Logger()
-
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic("reading changed accounts", self.clock, self._look)
 
     def start(self) -> None:
         """Read it now, and again whenever it has changed.
@@ -90,11 +88,7 @@ class AclFile(NodePart):
             count=len(self.table.accounts),
             path=self.path,
         )
-        self._looking.start(LOOK_EVERY)
-
-    def stop(self) -> None:
-        """Look no more.  A look that is under way is not waited for: it may never end."""
-        self._looking.stop()
+        super().start()
 
     def change(self, change: Change) -> Deferred[None]:
         """Change it, on the disk and in force.
@@ -105,10 +99,6 @@ class AclFile(NodePart):
         if self._hangs:
             return fail(AclInvalid(str(self.path), self._hangs))
         return self.in_thread(self._change, change)
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
         """A file that cannot be used as it is, or that a thread does not come back from."""
@@ -124,7 +114,7 @@ class AclFile(NodePart):
 
     # --- in a thread, but for the first time ------------------------------------------
 
-    def _look(self) -> Deferred[None]:
+    def look(self) -> Deferred[None]:
         before, fault = self.table, self.fault
         self._begun = self.clock.seconds()
 

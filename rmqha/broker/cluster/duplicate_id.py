@@ -8,16 +8,15 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.registration import REGISTERED, Registration
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Watch
 
 PERIOD = 10.0
 """Seconds between two looks: more often than brokers register."""
@@ -30,7 +29,7 @@ TIMEOUT = 3.0
 
 
 @define(eq=False)
-class DuplicateIdCheck:
+class DuplicateIdCheck(Watch):
     """Finds another broker that has our name and id.
 
     @ivar twin: What is wrong, in words; C{""} if nothing is known to be.
@@ -40,31 +39,24 @@ class DuplicateIdCheck:
     registration: Registration
     twin: str = field(default="", init=False)
     _last: float = field(default=0.0, init=False)
-    _looking: Periodic = field(init=False)
+    clock: IReactorTime = field(init=False)
     _quiet: RateLimitedLog = field(init=False)
 
+    job = "looking for a broker with the same brokerId"
+    every = PERIOD
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.registration.state.clock)
-        self._looking = Periodic(
-            "looking for a broker with the same brokerId", self.registration.state.clock, self._look
-        )
+        self.clock = self.registration.state.clock
+        super().__attrs_post_init__()
+        self._quiet = RateLimitedLog(self._log, self.clock)
 
     def start(self) -> None:
         """Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask."""
         if self.registration.servers:
-            self._looking.start(PERIOD)
+            super().start()
 
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._looking
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._looking.stop()
-
-    def _look(self) -> Deferred[None]:
+    def look(self) -> Deferred[None]:
         status = self.registration.status()
         # Before it was told of us, a name server may know our place by an old address of ours.
         told = [server for server, state in status.items() if state == REGISTERED]
@@ -78,9 +70,9 @@ class DuplicateIdCheck:
         own = self.registration.address
         number = self.registration.state.settings.broker.id
         other = brokers.get(number, own)
-        if other == own or not self._looking.running:
+        if other == own or not self.looking.running:
             return
-        self._last = self.registration.state.clock.seconds()
+        self._last = self.clock.seconds()
         self.twin = (
             f"name server {server} lists {other} with brokerId={number} too: "
             f"give one of the two another brokerId"
@@ -88,5 +80,5 @@ class DuplicateIdCheck:
         self._quiet.warn("twin", other, "Duplicate broker id: {twin}", twin=self.twin)
 
     def _over(self, _: object) -> None:
-        if self.registration.state.clock.seconds() > self._last + FORGOTTEN:
+        if self.clock.seconds() > self._last + FORGOTTEN:
             self.twin = ""

@@ -23,7 +23,7 @@ from rmqha.ha.master_epoch import HigherMaster, MasterEpochs
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import UNREACHED
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Watch
 
 PERIOD = 10.0
 """Seconds between two looks: more often than brokers register."""
@@ -118,7 +118,7 @@ class TwinSearch:
 
 
 @define(eq=False, kw_only=True)
-class MasterTwinCheck:
+class MasterTwinCheck(Watch):
     """Looks again and again.
 
     @ivar servers: The name servers.
@@ -134,43 +134,31 @@ class MasterTwinCheck:
     twin: str = field(default="", init=False)
     _equal: bool = field(default=False, init=False)
     _known: tuple[str, ...] = field(default=(), init=False)
-    _looking: Periodic = field(init=False)
 
+    job = "looking for another master of the brokerName"
+    every = PERIOD
     _log = Logger()
-
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic(
-            "looking for another master of the brokerName", self.clock, self._look
-        )
 
     def start(self) -> None:
         """Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask."""
         if self.servers():
-            self._looking.start(PERIOD)
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._looking.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._looking
+            super().start()
 
     def health(self) -> Iterator[HealthReason]:
         """Another master with the same epoch: nobody but an operator can say which is wanted."""
         if self._equal:
             yield HealthReason("twin", self.twin, told=True)
 
-    def _look(self) -> Deferred[None]:
+    def look(self) -> Deferred[None]:
         looking = self.search.look(self.servers(), self._known, self._met)
         return Deferred.fromCoroutine(looking).addCallback(self._seen)
 
     def _met(self, one: LiveMaster) -> None:
-        if self._looking.running:
+        if self.looking.running:
             self.met(HigherMaster(one.epoch, one.address, "found among the masters of this name"))
 
     def _seen(self, found: list[LiveMaster]) -> None:
-        if not self._looking.running:
+        if not self.looking.running:
             return
         self._known = tuple(one.address for one in found)
         own = self.epochs.number

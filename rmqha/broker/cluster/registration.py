@@ -129,7 +129,7 @@ class Registration:
             self._moved,
         )
         self._own = ServerNames(
-            self.look_up, self.state.clock, self._own_names, self._own_moved, "brokerIP1"
+            self.look_up, self.state.clock, self._own_names, self._own_moved, "looking up brokerIP1"
         )
         self._timed = Periodic(
             "registration at the name servers", self.state.clock, self._due, vital=True

@@ -8,7 +8,7 @@ Source: docs/guide/brokers.rst, A name server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any
 
@@ -23,7 +23,7 @@ from zope.interface import implementer
 from rmqha.config.values import Endpoint
 from rmqha.net.door import host_of
 from rmqha.net.remoting.client import split_address
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Watch
 
 PERIOD = 30.0
 """Seconds between two lookups: as often as a broker registers."""
@@ -67,31 +67,28 @@ def look_up(reactor: Any, host: str) -> Deferred[tuple[str, ...]]:
 
 
 @define(eq=False)
-class ServerNames:
+class ServerNames(Watch):
     """The addresses of some name servers, of which some are given by name.
 
     C{localhost} is left to who connects: it is this machine, whatever its addresses.
 
     @ivar configured: C{host:port} of each, as an operator wrote it.
     @ivar changed: Called when a name has other addresses than before.
-    @ivar what: What they are, in the name of the job.
     """
 
     look_up: LookUp
     clock: IReactorTime
     configured: Callable[[], Sequence[str]]
     changed: Callable[[], None] = lambda: None
-    what: str = "name servers"
+    job: str = "looking up name servers"
     _found: dict[str, tuple[str, ...]] = field(factory=dict, init=False)
     _asking: set[str] = field(factory=set, init=False)
     # Names whose last lookup failed.
     _failed: set[str] = field(factory=set, init=False)
-    _looking: Periodic = field(init=False)
 
+    every = PERIOD
+    at_once = True
     _log = Logger()
-
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic(f"looking up {self.what}", self.clock, self._look)
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -109,15 +106,13 @@ class ServerNames:
     def start(self) -> None:
         """Look now, and every L{PERIOD} seconds; without a name there is nothing to look for."""
         if self._names():
-            self._looking.start(PERIOD, now=True)
+            super().start()
 
-    def stop(self) -> None:
-        self._looking.stop()
+    def look(self) -> None:
+        """Look once, and do not wait: the next look is for those that have an answer by then."""
+        self.looked()
 
-    def jobs(self) -> Iterator[Job]:
-        yield self._looking
-
-    def look(self) -> Deferred[None]:
+    def looked(self) -> Deferred[None]:
         """Look once.
 
         @return: Fires when there is an answer for each name.
@@ -126,10 +121,6 @@ class ServerNames:
         asked = [self._ask(name) for name in self._names() - self._asking]
         DeferredList(asked).addCallback(lambda _: over.callback(None))
         return over
-
-    def _look(self) -> None:
-        # Not waited for: the next one is asked for those that have an answer by then.
-        self.look()
 
     def _names(self) -> set[str]:
         return set(filter(None, map(_name, self.configured())))

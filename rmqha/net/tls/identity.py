@@ -25,7 +25,7 @@ from rmqha.config.settings import ClientAuth
 from rmqha.health import HealthReason
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.material import TlsFiles, TlsMaterial, seconds_left
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Job, Watch
 
 LOOK_EVERY = 2.0
 """Seconds between two looks whether files were changed."""
@@ -174,7 +174,7 @@ class TlsIdentity:
 
 
 @define(eq=False, kw_only=True)
-class TlsIdentities(NodePart):
+class TlsIdentities(Watch):
     """All of a node's.
 
     @ivar in_thread: Runs what blocks, in a thread that nobody waits for.
@@ -187,12 +187,11 @@ class TlsIdentities(NodePart):
     in_thread: Callable[..., Deferred[Any]]
     now: Callable[[], float]
     near: float
-    _looking: Periodic = field(init=False)
     # Whose files a thread looks at, and since when.
     _reading: tuple[TlsIdentity, float] | None = field(default=None, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic("reading changed certificates", self.clock, self._look)
+    job = "reading changed certificates"
+    every = LOOK_EVERY
 
     def load(self) -> None:
         """Read all files for the first time.
@@ -205,11 +204,7 @@ class TlsIdentities(NodePart):
     def start(self) -> None:
         """Read them again whenever they have changed."""
         if self.all:
-            self._looking.start(LOOK_EVERY)
-
-    def stop(self) -> None:
-        """Look no more.  A look that is under way is not waited for: it may never end."""
-        self._looking.stop()
+            super().start()
 
     async def _look_at_all(self) -> None:
         for identity in self.all:
@@ -219,12 +214,12 @@ class TlsIdentities(NodePart):
             finally:
                 self._reading = None
 
-    def _look(self) -> Deferred[None]:
+    def look(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._look_at_all())
 
     def jobs(self) -> Iterator[Job]:
         if self.all:
-            yield self._looking
+            yield self.looking
 
     def health(self) -> Iterator[HealthReason]:
         now = self.now()

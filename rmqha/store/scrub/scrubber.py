@@ -16,12 +16,13 @@ from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Watch
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.mapped import not_now
 from rmqha.store.log.commit_log import CommitLog
@@ -53,7 +54,7 @@ SHOWN = 100
 
 
 @define(eq=False, kw_only=True)
-class Scrubber:
+class Scrubber(Watch):
     """Scrubs one open log.
 
     @ivar checksums: Of whole records; those that are missing are made.
@@ -73,40 +74,40 @@ class Scrubber:
     _lost: ScrubFault | None = field(default=None, init=False)
     _cold: ColdLog = field(init=False)
     _kept: KeptChecksums = field(init=False)
-    _job: Periodic = field(init=False)
+    clock: IReactorTime = field(init=False)
     _debt: float = field(default=0.0, init=False)
     _loaded: bool = field(default=False, init=False)
     _dirty: bool = field(default=False, init=False)
     _saved: float = field(default=0.0, init=False)
 
+    job = "scrubbing the log"
+    every = IDLE
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         self._cold = ColdLog(folder=self.log.folder.path, file_size=self.log.file_size)
         self._kept = KeptChecksums(self.settings.root, self.log.file_size)
-        self._job = Periodic("scrubbing the log", self.environment.clock, self._run)
+        self.clock = self.environment.clock
+        super().__attrs_post_init__()
 
     # --- its life -------------------------------------------------------------
 
     def start(self) -> None:
         """Begin, unless it is switched off."""
-        self._saved = self.environment.clock.seconds()
+        self._saved = self.clock.seconds()
         if self.settings.scrub_rate:
-            self._job.start(IDLE)
+            super().start()
 
     def stop(self) -> Deferred[None]:
         """Read nothing more, and write down how far it came.
 
         @return: Fires when nothing of the log is read any more.
         """
-        return self._job.stop().addCallback(lambda _: self._save())
-
-    def jobs(self) -> Iterator[Job]:
-        yield self._job
+        return self.looking.stop().addCallback(lambda _: self._save())
 
     # --- slices ---------------------------------------------------------------
 
-    def _run(self) -> Deferred[None] | None:
+    def look(self) -> Deferred[None] | None:
         """Do a slice, if one is due; without a descriptor for its file, the next time."""
         done = self._slice()
         return None if done is None else done.addErrback(not_now)
@@ -191,7 +192,7 @@ class Scrubber:
         self._pace()
 
     def _pace(self) -> None:
-        self._job.start(max(SLICE / self.settings.scrub_rate, SHORTEST))
+        self.looking.start(max(SLICE / self.settings.scrub_rate, SHORTEST))
 
     def _end(self, running: ScrubPass) -> Deferred[None]:
         last = evolve(running, ended=self.environment.now_ms())
@@ -205,7 +206,7 @@ class Scrubber:
             seconds=(last.ended - last.began) / 1000,
             faults=len(self.faults) + self.uncounted,
         )
-        self._job.start(IDLE)
+        self.looking.start(IDLE)
         return self._save()
 
     def _checked(self, progress: SliceResult, before: int) -> Deferred[None] | None:
@@ -224,7 +225,7 @@ class Scrubber:
         new = [self._found(fault) for fault in progress.faults]
         self._lost = progress.lost
         self._mark = evolve(self._mark, position=progress.position)
-        due = self.environment.clock.seconds() - self._saved >= SAVE_EVERY
+        due = self.clock.seconds() - self._saved >= SAVE_EVERY
         return self._save() if due or any(new) else None
 
     def _gone(self) -> None:
@@ -318,7 +319,7 @@ class Scrubber:
 
     def _save(self) -> Deferred[None]:
         """Write the mark, if it is another.  Without room on the disk it is written later."""
-        self._saved = self.environment.clock.seconds()
+        self._saved = self.clock.seconds()
         if not self._dirty:
             self._cold.close()
             return succeed(None)

@@ -149,7 +149,7 @@ class NamesTests(SynchronousTestCase):
     def test_look(self) -> None:
         """Who waits for the answers may give up."""
         slow = self.answers["names.test"] = Deferred()
-        looking = self.names.look()
+        looking = self.names.looked()
         self.assertNoResult(looking)
         looking.addTimeout(3.0, self.clock, lambda result, _: None)
         self.clock.advance(3.0)
