@@ -26,29 +26,12 @@ from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo, QueueData,
 from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
 
 
-@define(kw_only=True)
-class _Live:
-    """A live address, and what keeps it so."""
+@define
+class _Known:
+    """A broker as it registered, but for its topics, and when it was last heard."""
 
-    name: str
+    broker: BrokerRegistration
     seen: float
-    version: DataVersion
-    ha_address: str
-    expiry: float
-    channel: object
-    filter_servers: tuple[str, ...]
-    epoch: int
-
-
-@define(kw_only=True)
-class _RefusedMaster:
-    """A master that is not in the routes, and what keeps it known."""
-
-    name: str
-    seen: float
-    expiry: float
-    channel: object
-    epoch: int
 
 
 @define(eq=False)
@@ -57,8 +40,8 @@ class RouteTable:
 
     _queues: dict[str, dict[str, QueueData]] = field(factory=dict, init=False)
     _brokers: dict[str, BrokerData] = field(factory=dict, init=False)
-    _live: dict[str, _Live] = field(factory=dict, init=False)
-    _refused: dict[str, _RefusedMaster] = field(factory=dict, init=False)
+    _live: dict[str, _Known] = field(factory=dict, init=False)
+    _refused: dict[str, _Known] = field(factory=dict, init=False)
 
     # --- brokers come and go --------------------------------------------------
 
@@ -71,7 +54,7 @@ class RouteTable:
         @param now: Seconds of a clock that does not jump.
         """
         before = self._live.get(broker.address)
-        if before is not None and before.name != broker.name:
+        if before is not None and before.broker.name != broker.name:
             self._remove(broker.address)
             before = None
         data = self._brokers.get(broker.name)
@@ -94,30 +77,21 @@ class RouteTable:
         )
         self._brokers[broker.name] = data
         if broker.id == min(data.broker_addrs) and (
-            previous is None or before is None or before.version != broker.version
+            previous is None or before is None or before.broker.version != broker.version
         ):
             self._adopt(broker.name, broker.topics)
-        self._live[broker.address] = _Live(
-            name=broker.name,
-            seen=now,
-            version=broker.version,
-            ha_address=broker.ha_address,
-            expiry=broker.expiry,
-            channel=broker.channel,
-            filter_servers=broker.filter_servers,
-            epoch=broker.epoch,
-        )
+        self._live[broker.address] = _Known(evolve(broker, topics=()), now)
         replaced = previous if previous != broker.address else None
         gone = self._live.pop(replaced, None) if replaced is not None else None
         master = data.broker_addrs.get(MASTER)
         source = self._live.get(master) if master is not None and broker.id != MASTER else None
         return Registered(
             master=None if source is None else master,
-            ha=None if source is None else source.ha_address,
-            epoch=None if source is None else source.epoch,
+            ha=None if source is None else source.broker.ha_address,
+            epoch=None if source is None else source.broker.epoch,
             new=before is None,
             replaced=replaced,
-            replaced_epoch=0 if gone is None else gone.epoch,
+            replaced_epoch=0 if gone is None else gone.broker.epoch,
         )
 
     def _higher_master(self, broker: BrokerRegistration) -> str | None:
@@ -128,20 +102,14 @@ class RouteTable:
         address = data.broker_addrs.get(MASTER)
         if address is None or address == broker.address:
             return None
-        return address if self._live[address].epoch > broker.epoch else None
+        return address if self._live[address].broker.epoch > broker.epoch else None
 
     def _refuse(self, broker: BrokerRegistration, higher: str, now: float) -> Registered:
         """Keep a master out of the routes, and note that it is there."""
         self._remove(broker.address)
         new = broker.address not in self._refused
-        self._refused[broker.address] = _RefusedMaster(
-            name=broker.name,
-            seen=now,
-            expiry=broker.expiry,
-            channel=broker.channel,
-            epoch=broker.epoch,
-        )
-        live = self._live[higher]
+        self._refused[broker.address] = _Known(evolve(broker, topics=()), now)
+        live = self._live[higher].broker
         return Registered(
             master=higher, ha=live.ha_address, epoch=live.epoch, new=new, refused=True
         )
@@ -154,9 +122,9 @@ class RouteTable:
         live = self._live.get(address)
         if live is None:
             return None
-        if live.version == version:
+        if live.broker.version == version:
             live.seen = now
-        return live.version
+        return live.broker.version
 
     def beat(self, address: str, now: float) -> bool:
         """A broker lives.
@@ -182,22 +150,22 @@ class RouteTable:
 
     def closed(self, channel: object) -> list[Gone]:
         """A connection is gone, and the brokers that registered over it with it."""
-        self._forget_refused(lambda row: row.channel is channel)
-        return self._remove_if(lambda live: live.channel is channel)
+        self._forget_refused(lambda row: row.broker.channel is channel)
+        return self._remove_if(lambda live: live.broker.channel is channel)
 
     def expire(self, now: float) -> list[Gone]:
         """Remove the brokers that were silent for too long."""
-        self._forget_refused(lambda row: now - row.seen > row.expiry)
-        return self._remove_if(lambda live: now - live.seen > live.expiry)
+        self._forget_refused(lambda row: now - row.seen > row.broker.expiry)
+        return self._remove_if(lambda live: now - live.seen > live.broker.expiry)
 
-    def _forget_refused(self, condition: Callable[[_RefusedMaster], bool]) -> None:
+    def _forget_refused(self, condition: Callable[[_Known], bool]) -> None:
         for address, row in list(self._refused.items()):
             if condition(row):
                 del self._refused[address]
 
-    def _remove_if(self, condition: Callable[[_Live], bool]) -> list[Gone]:
+    def _remove_if(self, condition: Callable[[_Known], bool]) -> list[Gone]:
         found = [
-            Gone(live.name, address, live.channel)
+            Gone(live.broker.name, address, live.broker.channel)
             for address, live in self._live.items()
             if condition(live)
         ]
@@ -209,13 +177,13 @@ class RouteTable:
         live = self._live.pop(address, None)
         if live is None:
             return
-        data = self._brokers[live.name]
+        data = self._brokers[live.broker.name]
         left = {number: at for number, at in data.broker_addrs.items() if at != address}
         if left:
-            self._brokers[live.name] = evolve(data, broker_addrs=left)
+            self._brokers[live.broker.name] = evolve(data, broker_addrs=left)
             return
-        del self._brokers[live.name]
-        self._forget_queues(list(self._queues), {live.name})
+        del self._brokers[live.broker.name]
+        self._forget_queues(list(self._queues), {live.broker.name})
 
     # --- topics ---------------------------------------------------------------
 
@@ -292,10 +260,10 @@ class RouteTable:
         if not brokers:
             return None
         filters = {
-            address: self._live[address].filter_servers
+            address: self._live[address].broker.filter_servers
             for data in brokers
             for address in data.broker_addrs.values()
-            if address in self._live and self._live[address].filter_servers
+            if address in self._live and self._live[address].broker.filter_servers
         }
         return TopicRoute(
             broker_datas=brokers, queue_datas=tuple(queues.values()), filter_server_table=filters
@@ -346,15 +314,15 @@ class RouteTable:
         return [
             {
                 "address": address,
-                "brokerName": live.name,
+                "brokerName": live.broker.name,
                 "brokerId": next(
                     number
-                    for number, at in self._brokers[live.name].broker_addrs.items()
+                    for number, at in self._brokers[live.broker.name].broker_addrs.items()
                     if at == address
                 ),
-                "cluster": self._brokers[live.name].cluster,
-                "haAddress": live.ha_address,
-                "masterEpoch": live.epoch,
+                "cluster": self._brokers[live.broker.name].cluster,
+                "haAddress": live.broker.ha_address,
+                "masterEpoch": live.broker.epoch,
                 "secondsSilent": round(now - live.seen, 1),
             }
             for address, live in sorted(self._live.items())
@@ -365,8 +333,8 @@ class RouteTable:
         return [
             {
                 "address": address,
-                "brokerName": row.name,
-                "masterEpoch": row.epoch,
+                "brokerName": row.broker.name,
+                "masterEpoch": row.broker.epoch,
                 "secondsSilent": round(now - row.seen, 1),
             }
             for address, row in sorted(self._refused.items())
