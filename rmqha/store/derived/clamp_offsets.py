@@ -18,7 +18,13 @@ from typing import Self
 from attrs import evolve, frozen
 
 from rmqha.store.derived.lookup import Lookup
-from rmqha.store.derived.outcomes import QUEUE, DelayedCopies, next_pop_offsets, open_halves
+from rmqha.store.derived.outcomes import (
+    QUEUE,
+    DelayedCopies,
+    last_stored,
+    next_pop_offsets,
+    open_halves,
+)
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.store.tables.order_table import read_orders
@@ -113,7 +119,7 @@ def clamp_consumers(
     handed = next_pop_offsets(lookup) if whole else {}
     pulls, pops = _request_modes(tables) if whole else (set(), set())
     pops |= {key for key, _ in handed}
-    recent = _last_stored(lookup) - RECENT if pops else 0
+    recent = last_stored(lookup) - RECENT if pops else 0
     for key, of_queues in offsets.items():
         topic, _, group = key.partition("@")
         if group == TRANSACTION_GROUP and topic in (HALF_TOPIC, HALF_DONE_TOPIC):
@@ -162,14 +168,6 @@ def _request_modes(tables: CheckedTables) -> tuple[set[str], set[str]]:
     pulls = {key for key, mode in modes.items() if mode is RequestMode.PULL}
     orders = read_orders(tables).table
     return pulls, modes.keys() - pulls - (set() if orders is None else orders.table.keys())
-
-
-def _last_stored(lookup: Lookup) -> int:
-    """When the last message of all queues was stored; 0 if there is none."""
-    queues = [queue for queue in lookup.queues if queue.has_messages]
-    last = max(queues, key=lambda queue: queue.end_physical, default=None)
-    unit = None if last is None else last.unit(last.max_offset - 1)
-    return 0 if unit is None else lookup.stored_at(unit[0]) or 0
 
 
 def _halves(offsets: dict[str, dict[int, int]], lookup: Lookup) -> Iterator[Clamped]:

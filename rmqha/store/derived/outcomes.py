@@ -13,6 +13,8 @@ Source: docs/protocol/remoting.md, Transactions, Delayed messages and POP.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import lru_cache
 
 from attrs import define, field, frozen
 
@@ -20,7 +22,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.log.layout import struct_of
-from rmqha.wire.log.pop_record import CHECK_POINT_TAG, CheckPoint
+from rmqha.wire.log.pop_record import ACK_TAG, CHECK_POINT_TAG, Acks, CheckPoint
 from rmqha.wire.log.record import Record
 from rmqha.wire.names import (
     HALF_DONE_TOPIC,
@@ -34,11 +36,20 @@ from rmqha.wire.names import (
     UNIQUE_KEY,
 )
 
+_SAID_BY: dict[int, Callable[[bytes, str], CheckPoint | Acks]] = {
+    tags_code(CHECK_POINT_TAG): CheckPoint.read,
+    tags_code(ACK_TAG): Acks.read,
+}
+
 QUEUE = 0
 """The one queue of half messages, the one of ops, and the one of check points."""
 
 WINDOW = 64
 """Delayed messages looked at together: of those that are alike the first count as delivered."""
+
+ORIGIN_ACK, NEAR = 5000, 1000
+"""Milliseconds, and records of the timer topic, behind the check point of a message whose time was
+changed within which a stock broker's ack of its old one comes: it waits for its slaves between."""
 
 _MARKS = struct_of("body_crc", "born_timestamp")
 
@@ -77,9 +88,7 @@ class DelayedCopies:
     _taken: set[int] = field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
-        last = max(self.lookup.queues, key=lambda queue: queue.end_physical, default=None)
-        unit = None if last is None else last.unit(last.max_offset - 1)
-        self._end = (None if unit is None else self.lookup.stored_at(unit[0])) or 0
+        self._end = last_stored(self.lookup)
 
     def first_waiting(self, level: int, end: int) -> int:
         """The first message of a level behind all that have their copies.
@@ -260,24 +269,73 @@ def _first_op(lookup: Lookup, half: int) -> int:
 # --- messages that were handed out --------------------------------------------------
 
 
+def last_stored(lookup: Lookup) -> int:
+    """When the last message of all queues was stored, in milliseconds since 1970; 0 if there is
+    none.
+    """
+    queues = [queue for queue in lookup.queues if queue.has_messages]
+    last = max(queues, key=lambda queue: queue.end_physical, default=None)
+    unit = None if last is None else last.unit(last.max_offset - 1)
+    return (None if unit is None else lookup.stored_at(unit[0])) or 0
+
+
 def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
     """Where groups go on behind the last messages that they were handed, as the log says it, by
     C{topic@group} and queue id.
+
+    A stock broker's check point of one message may be of one whose time was changed, as if it were
+    handed out once more: then an ack of its old one follows, and nobody goes on there.  Where the
+    log ends too soon for that, it is taken for such a one if an older check point has the message
+    whose time was not over.  So a group that was set back, and was handed one message there, goes
+    on where it was before: what is passed over had been handed out.  Where no ack follows though
+    one was changed, as it was lost, or late, or the old time was just over, the group is handed
+    again what is behind the message.
     """
     found: dict[tuple[str, int], int] = {}
-    queue, code = lookup.queues.get(TIMER_TOPIC, QUEUE), tags_code(CHECK_POINT_TAG)
+    doubtful: dict[tuple[str, int], dict[int, CheckPoint]] = {}
+    queue, end = lookup.queues.get(TIMER_TOPIC, QUEUE), last_stored(lookup)
     if queue is None:
         return found
+
+    @lru_cache(2 * NEAR)
+    def read(at: int) -> tuple[Record, CheckPoint | Acks] | None:
+        unit = queue.unit(at)
+        kind = None if unit is None else _SAID_BY.get(unit[2])
+        record = kind and lookup.by_queue_offset(TIMER_TOPIC, QUEUE, at)
+        try:
+            return (record, kind(record.body, "")) if kind and record else None
+        except ValueError:
+            return None
+
+    def is_change(at: int, record: Record, point: CheckPoint) -> bool | None:
+        if len(point.offsets) > 1 or b'"behind"' in record.body:
+            return False
+        latest, behind = record.store_timestamp + ORIGIN_ACK, range(at + 1, at + NEAR)
+        for later, said in filter(None, map(read, behind)):
+            if later.store_timestamp > latest:
+                return False
+            acks = isinstance(said, Acks) and said.offsets == point.offsets
+            if acks and said.key[:3] == point.key[:3] and said.key[4] < point.pop_time:
+                return True
+        return False if behind.stop <= queue.max_offset or end > latest else None
+
     for at in reversed(range(queue.min_offset, queue.max_offset)):
         unit = queue.unit(at)
-        wanted = unit is not None and unit[2] == code
-        record = lookup.by_queue_offset(TIMER_TOPIC, QUEUE, at) if wanted else None
-        try:
-            point = None if record is None else CheckPoint.read(record.body, "", QUEUE)
-        except ValueError:
+        wanted = unit is not None and unit[2] == tags_code(CHECK_POINT_TAG)
+        record, point = (read(at) if wanted else None) or (None, None)
+        if record is None or not isinstance(point, CheckPoint):
             continue
-        if record is None or point is None or point.behind is None:
+        if lookup.queues.outlived(point.topic, record.offset):
             continue
-        if not lookup.queues.outlived(point.topic, record.offset):
-            found.setdefault((f"{point.topic}@{point.group}", point.queue_id), point.next_offset)
-    return found
+        place = f"{point.topic}@{point.group}", point.queue_id
+        rows = doubtful.setdefault(place, {})
+        for offset in rows.keys() & point.offsets:
+            if rows[offset].pop_time <= point.due:
+                del rows[offset]
+        if point.behind is not None and place not in found:
+            change = is_change(at, record, point)
+            if change is None:
+                rows.setdefault(point.start, point)
+            elif not change:
+                found[place] = point.next_offset
+    return found | {place: next(iter(rows)) + 1 for place, rows in doubtful.items() if rows}

@@ -61,7 +61,7 @@ class CheckPoint:
     @ivar revive_queue: The queue of the revive topic to which it goes, and its acks.
     @ivar behind: Where the group's position was before, but for messages that it does not want;
         from there it moved on.  Only we write it; of a stock broker's it is C{start}, and of a
-        message whose time was changed C{None}, as nothing moved.
+        message whose time was changed, or that could not come again, C{None}, as nothing moved.
     """
 
     topic: str
@@ -118,7 +118,7 @@ class CheckPoint:
         )
 
     @classmethod
-    def read(cls, body: bytes, broker: str, revive_queue: int) -> Self:
+    def read(cls, body: bytes, broker: str, revive_queue: int = 0) -> Self:
         """Read one.
 
         @param broker: Whose it is if it does not say.
@@ -131,7 +131,7 @@ class CheckPoint:
             raise ValueError(f"{distances!r} are no distances of {MOST} messages at most")
         if not all(type(each) is int and each >= 0 for each in distances):
             raise ValueError(f"{distances!r} are no distances")
-        behind = told.get("behind", start)
+        behind = told.get("behind", NOWHERE if "rp" in told else start)
         return cls(
             topic=_text(told, "t"),
             queue_id=_number(told, "q"),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from attrs import evolve
 
 from lab.harness import golden
 from rmqha.store.derived.lookup import Lookup
-from rmqha.store.derived.outcomes import WINDOW, DelayedCopies, open_halves
+from rmqha.store.derived.outcomes import (
+    ORIGIN_ACK,
+    WINDOW,
+    DelayedCopies,
+    next_pop_offsets,
+    open_halves,
+)
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.pop_record import CheckPoint
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
-from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
+from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.support.logs import HOST, STORED, LogTestCase
 
 SIZES = {
@@ -220,3 +228,144 @@ class HalfTests(OutcomesTestCase):
             self.put(HALF_TOPIC, key.encode(), key=key)
         self.put(HALF_DONE_TOPIC, b"2")
         self.assertEqual(self.found(), (3, 0, 1))
+
+
+class PopTests(OutcomesTestCase):
+    """Check points as a stock broker stores them: that of a message whose time was changed looks
+    like one of a message that was handed out alone.
+    """
+
+    def put(self, body: bytes, tag: str) -> None:
+        self.store.put(
+            Message(
+                topic=TIMER_TOPIC,
+                queue_id=0,
+                body=body,
+                properties=encode({"TAGS": tag}),
+                born_timestamp=self.time,
+                born_host=HOST,
+                store_host=HOST,
+            )
+        )
+
+    def handed(self, *offsets: int, ours: bool = False, **more: object) -> CheckPoint:
+        """Messages are handed out for ten seconds, a second after the last ones."""
+        self.time += 1000
+        point = CheckPoint(
+            topic="T",
+            queue_id=0,
+            group="G",
+            start=offsets[0],
+            pop_time=self.time,
+            invisible=10_000,
+            broker="B",
+            offsets=offsets,
+            behind=offsets[0],
+        )
+        told = orjson.loads(point.body()) | more
+        if not ours:
+            del told["behind"]
+        self.put(orjson.dumps(told), "ck")
+        return point
+
+    def done(self, point: CheckPoint, *offsets: int) -> None:
+        """A stock broker stores that messages are done with."""
+        for offset in offsets:
+            body, tag, _ = point.acks((offset,))
+            self.put(body, tag)
+
+    def changed(self, point: CheckPoint, offset: int) -> CheckPoint:
+        """It stores that a message's time was changed."""
+        anew = self.handed(offset)
+        self.done(point, offset)
+        return anew
+
+    def goes_on(self) -> None:
+        """The log goes on for as long as the ack of a changed one's first check point may take."""
+        self.time += ORIGIN_ACK + 1
+        self.put(b"{}", "ack")
+
+    def assertNext(self, offset: int) -> None:
+        self.assertEqual(next_pop_offsets(self.lookup), {("T@G", 0): offset})
+
+    def test_handed_out(self) -> None:
+        """The group goes on behind the last that it was handed, many or one."""
+        self.assertEqual(next_pop_offsets(self.lookup), {})
+        self.handed(0, 1, 2)
+        self.assertNext(3)
+        self.handed(3)
+        self.assertNext(4)
+        self.done(self.handed(4), 4)
+        self.assertNext(5)
+        self.goes_on()
+        self.assertNext(5)
+
+    def test_changed(self) -> None:
+        """It does not go back to one whose time was changed, once or again, wherever the log ends,
+        and others' acks may stand between.
+        """
+        first = self.handed(0, 1, 2, 3)
+        second = self.handed(4, 5, 6, 7)
+        self.done(second, 4, 6, 7)
+        changed = self.changed(first, 1)
+        self.assertNext(8)
+        anew = self.changed(changed, 1)
+        self.assertNext(8)
+        self.handed(1)
+        self.assertNext(8)
+        self.done(second, 5)
+        self.done(anew, 1)
+        self.goes_on()
+        self.assertNext(8)
+
+    def test_changed_among_single_ones(self) -> None:
+        """The same where each is handed out alone."""
+        points = [self.handed(offset) for offset in range(4)]
+        self.handed(2)
+        self.assertNext(4)
+        self.done(points[2], 2)
+        self.assertNext(4)
+        self.changed(points[0], 0)
+        self.goes_on()
+        self.assertNext(4)
+
+    def test_reset(self) -> None:
+        """A group that was set back goes on there: no ack of an old check point follows, though
+        that is open.
+        """
+        self.handed(0, 1, 2, 3)
+        self.handed(1)
+        self.goes_on()
+        self.assertNext(2)
+
+    def test_reset_of_ours(self) -> None:
+        """A check point of ours says itself that it is none of a change."""
+        point = self.handed(0, 1, 2, 3, ours=True)
+        self.handed(1, ours=True)
+        self.assertNext(2)
+        self.done(point, 1)
+        self.assertNext(2)
+
+    def test_reset_to_what_is_over(self) -> None:
+        """Of a message whose time was over none is changed."""
+        self.handed(0, 1, 2, 3)
+        self.time += 10_000
+        self.handed(1)
+        self.assertNext(2)
+
+    def test_acknowledged_later(self) -> None:
+        """An ack that comes much later is no change's."""
+        point = self.handed(0, 1, 2, 3)
+        self.handed(1)
+        self.goes_on()
+        self.done(point, 1)
+        self.assertNext(2)
+
+    def test_tried_again(self) -> None:
+        """The check point that a stock broker stores for a message that it could not let come again
+        says where nobody goes on.
+        """
+        self.handed(0, 1, 2, 3)
+        self.handed(1, rp="1")
+        self.goes_on()
+        self.assertNext(4)
