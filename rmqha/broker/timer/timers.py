@@ -54,6 +54,10 @@ their copies in the log, so those that were due before have theirs."""
 BURST = 0.005
 """Seconds of delivery in one reactor turn: what thousands of one moment take is a few of them."""
 
+REST = 0.005
+"""Seconds from one look to that for what came meanwhile, and from a delivery to the next: where
+messages are due all the time, those of a few milliseconds are stored together."""
+
 MOST_FLYING = 4000
 """Most that wait for replicas or the disk: a burst is not held up by their round trips."""
 
@@ -97,6 +101,8 @@ class Timers:
     _changed: int = field(default=0, init=False)
     _call: IDelayedCall | None = field(default=None, init=False)
     _came: bool = field(default=False, init=False)
+    # Until when what comes waits for others.
+    _rests: float = field(default=0.0, init=False)
     _disk_failed: bool = field(default=False, init=False)
     _landed_all: Deferred[None] | None = field(default=None, init=False)
     # Stores many at a time, and how many now: what is unusual comes in rows too.
@@ -239,10 +245,12 @@ class Timers:
             self._wake()
 
     def _wake(self) -> None:
-        """Look at what there is, in the reactor's next turn."""
-        self._cancel()
-        if self._running:
-            self._call = self.state.clock.callLater(0, self._take_turn)
+        """Look at what there is, when the last look is long enough ago."""
+        now = self.state.clock.seconds()
+        at = max(now, self._rests)
+        if self._running and (self._call is None or self._call.getTime() > at):
+            self._cancel()
+            self._call = self.state.clock.callLater(at - now, self._take_turn)
 
     def _cancel(self) -> None:
         if self._call is not None:
@@ -252,7 +260,8 @@ class Timers:
     def _take_turn(self) -> None:
         """Read and deliver for a while, then let others."""
         self._call, pause = None, 0.0
-        until = self.state.clock.seconds() + (BURST if self._ready else SLICE)
+        began, changes = self.state.clock.seconds(), self._changes
+        self._rests, until = began + REST, began + (BURST if self._ready else SLICE)
         while pause == 0.0 and self.state.clock.seconds() < until:
             try:
                 found = self._step()
@@ -264,6 +273,8 @@ class Timers:
             if found is None or not self._running:
                 return
             pause = found
+        if pause and self._changes != changes:
+            pause = max(pause, REST)
         if self._call is None:
             self._call = self.state.clock.callLater(pause, self._take_turn)
 
