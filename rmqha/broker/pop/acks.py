@@ -1,6 +1,7 @@
 """What consumers say of messages that they were handed: requests 200051, 200151 and 200053.
 
-An ack is answered 0 when it is as safe as any write.  One of a message that nobody was handed, or
+A client that has several acks of one check point on their way sends the others soon: of all that
+come within L{GATHERING} one record is made.  An ack is answered 0 when that is as safe as any write.  One of a message that nobody was handed, or
 that is done with, is answered 0 as stock brokers do, and leaves no trace; a change of its time is
 refused then: it would bring it back.
 
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.accounts import Grant
@@ -47,14 +49,22 @@ from rmqha.wire.remoting.headers.pop import (
 )
 
 
+GATHERING = 0.005
+"""Seconds within which acks of one check point are stored together, if they come in a burst."""
+
+
 @define
 class _Gathered:
     """Acks of one check point.
 
+    @ivar until: When they are stored, in the clock's seconds, if not all have come before.
+    @ivar seen: How many had come before this moment.
     @ivar waiting: Who is told what became of them.
     """
 
     found: OpenCheckPoint
+    until: float
+    seen: int = 0
     offsets: set[int] = field(factory=set)
     waiting: list[Deferred[PutStatus]] = field(factory=list)
 
@@ -98,9 +108,14 @@ class AckRequests:
     positions: PopPositions
     revival: Revival
     ordered: OrderedPops
-    # How deep we are in requests that came together, and what is acknowledged by them.
+    # How deep we are in requests that came together, what is acknowledged and not stored, the first
+    # to be stored first, and what of it came now.
     _depth: int = field(default=0, init=False)
     _gathered: dict[PointKey, _Gathered] = field(factory=dict, init=False)
+    _now: dict[PointKey, None] = field(factory=dict, init=False)
+    # The groups whose acks come in bursts.
+    _bursts: set[str] = field(factory=set, init=False)
+    _call: IDelayedCall | None = field(default=None, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -121,10 +136,8 @@ class AckRequests:
         found = self._find(request, handle)
         if found is None:
             return command.answer()
-        if self._depth:
+        with self.together():
             done = self._gather(found, request.offset)
-        else:
-            done = self._done(found, (request.offset,))
         return done.addCallback(_answer, command)
 
     def _ack_batch(
@@ -132,6 +145,7 @@ class AckRequests:
     ) -> Answer | Deferred[Answer]:
         """200151: several messages are done with.  What there is not is passed over."""
         self._open_log()
+        self.store_gathered()
         acks = _batch(command).acks
         if not acks:
             return command.answer(ResponseCode.NO_MESSAGE)
@@ -150,7 +164,7 @@ class AckRequests:
     def _change(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """200053: a message is nobody else's for another time, from now on."""
         log = self._open_log()
-        self._store_gathered()
+        self.store_gathered()
         request = from_ext(ChangeInvisibleTimeRequest, command.ext)
         try:
             self._check(connection, request, 0)
@@ -205,21 +219,58 @@ class AckRequests:
             yield
         finally:
             self._depth -= 1
-            if not self._depth:
-                self._store_gathered()
+            if not self._depth and self._now:
+                self._store_or_wait()
 
     def _gather(self, found: OpenCheckPoint, offset: int) -> Deferred[PutStatus]:
         """Acknowledge a message with all others of this moment."""
         done: Deferred[PutStatus] = Deferred()
-        each = self._gathered.setdefault(found.point.key, _Gathered(found))
+        key = found.point.key
+        each = self._gathered.get(key)
+        if each is None:
+            until = self.state.clock.seconds() + GATHERING
+            each = self._gathered[key] = _Gathered(found, until)
+        self._now[key] = None
         each.offsets.add(offset)
         each.waiting.append(done)
         return done
 
-    def _store_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        for each in gathered.values():
+    def _store_or_wait(self) -> None:
+        """Store what came alone, and what is complete; more of the rest comes soon."""
+        now, self._now = self._now, {}
+        ready = []
+        for key in now:
+            each = self._gathered[key]
+            group = each.found.point.group
+            if len(each.offsets) > each.seen + 1:
+                self._bursts.add(group)
+            each.seen = len(each.offsets)
+            if group not in self._bursts or each.seen == len(each.found.left):
+                ready.append(self._gathered.pop(key))
+        if self._gathered and self._call is None:
+            self._call = self.state.clock.callLater(GATHERING, self._store_due)
+        for each in ready:
             self._store(each)
+
+    def _store_due(self) -> None:
+        now, self._call = self.state.clock.seconds(), None
+        for key, each in tuple(self._gathered.items()):
+            if each.until > now:
+                self._call = self.state.clock.callLater(each.until - now, self._store_due)
+                break
+            del self._gathered[key]
+            if each.seen == 1:
+                self._bursts.discard(each.found.point.group)
+            self._store(each)
+
+    def store_gathered(self) -> None:
+        """Store what is acknowledged, as what comes now must stand behind it."""
+        self._now.clear()
+        while self._gathered:
+            self._store(self._gathered.pop(next(iter(self._gathered))))
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
 
     def _store(self, each: _Gathered) -> None:
         def tell(result: PutStatus | Failure) -> None:

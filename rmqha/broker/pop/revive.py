@@ -92,6 +92,7 @@ class Revival:
     @ivar ready: Whether it is known which check points are open.
     @ivar revived: How many messages came again.
     @ivar on_ready: Called when that is known.
+    @ivar on_due: Called before messages come again: what is acknowledged by then does not.
     @ivar lost: How many were deleted or damaged before they could come again.
     """
 
@@ -100,6 +101,7 @@ class Revival:
     revived: int = field(default=0, init=False)
     lost: int = field(default=0, init=False)
     on_ready: Callable[[], None] = field(default=lambda: None, init=False)
+    on_due: Callable[[], None] = field(default=lambda: None, init=False)
     points: CheckPoints = field(factory=CheckPoints, init=False)
     # At the start: what acks say whose check points were not met yet, from the end of the log; and
     # which check points are met in the revive topic too.
@@ -261,6 +263,7 @@ class Revival:
 
     def _finish(self, point: OpenCheckPoint, stored: int) -> Deferred[None] | None:
         """@param stored: Physical offset of the record of the check point."""
+        self.on_due()
         told, writer = point.point, self.state.writer
         assert writer is not None, "only a master revives"
         known = self.state.topics.get(told.topic) and self.state.groups.get(told.group)

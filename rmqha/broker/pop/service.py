@@ -63,6 +63,7 @@ class PopService:
         # A message that is popped is stored, and then its check point, before it leaves.
         store.dispatcher.urgent = lambda: self.polling.count > 0
         self.revival.on_ready = self.polling.wake_all
+        self.revival.on_due = self._acks.store_gathered
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         pops = Pops(
@@ -91,12 +92,14 @@ class PopService:
 
     def topic_gone(self, topic: str) -> None:
         """A topic was deleted: nothing of it comes again, and who waits for it is told."""
+        self._acks.store_gathered()
         self.revival.points.drop(lambda point: point.topic == topic)
         self._positions.forget(topic=topic)
         self.polling.forget(topic)
 
     def group_gone(self, group: str) -> None:
         """A group was deleted: nothing comes again for it."""
+        self._acks.store_gathered()
         self.revival.points.drop(lambda point: point.group == group)
         self._positions.forget(group=group)
 
@@ -108,6 +111,7 @@ class PopService:
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""
+        self._acks.store_gathered()
         dispatcher = self.state.store.dispatcher
         if self.polling.on_units in dispatcher.on_units:
             dispatcher.on_units.remove(self.polling.on_units)

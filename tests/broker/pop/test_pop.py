@@ -228,16 +228,8 @@ class AckTests(ServedTestCase):
         self.put(b"d", queue_id=1)
         named = [*handles(self.pop()), *handles(self.pop(queueId=1))]
         named[1], named[3] = named[3], named[1]
-        asked = [
-            Command(
-                code=RequestCode.ACK_MESSAGE,
-                opaque=number,
-                version=407,
-                ext={name: str(value) for name, value in fields.items()},
-            )
-            for number, fields in enumerate([*named, named[0], named[2] | {"topic": "X"}])
-        ]
-        self.who.send(*asked)
+        asked = [*named, named[0], named[2] | {"topic": "X"}]
+        self.who.send(*(self.acking(fields, number) for number, fields in enumerate(asked)))
         answers = {answer.opaque: answer.code for answer in self.who.heard()}
         self.assertEqual(answers, {0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 17})
         self.passes(0.02)
@@ -248,6 +240,84 @@ class AckTests(ServedTestCase):
         self.writer.outcome = NotWritable("test", "no room")
         self.skips(12)
         self.assertEqual(len(self.serving.revival.points), 0)
+
+    def acked(self, named: list[dict[str, Any]], first: int = 0) -> list[int]:
+        """Acknowledge messages together; who has an answer at once."""
+        self.who.send(*(self.acking(each, first + at) for at, each in enumerate(named)))
+        return [answer.opaque for answer in self.who.heard() if not answer.code]
+
+    def test_bursts(self) -> None:
+        """What comes within some milliseconds is one record, and one that comes alone again is
+        stored at once.
+        """
+        self.put(b"a", b"b", b"c", b"d", b"e", b"f")
+        named = handles(self.pop())
+        self.assertEqual(self.acked(named[:2]), [])
+        self.passes(0.003)
+        self.assertEqual(self.acked(named[2:3], 2), [])
+        self.passes(0.003)
+        self.assertEqual([answer.opaque for answer in self.who.heard()], [0, 1, 2])
+        self.assertEqual(self.acked(named[3:4], 3), [], "more may come")
+        self.passes(0.006)
+        self.assertEqual([answer.opaque for answer in self.who.heard()], [3])
+        self.assertEqual(self.acked(named[4:5], 4), [4], "its client waits for each answer")
+        self.assertEqual(self.acked(named[5:], 5), [5])
+        self.passes(0.02)
+        acks = [json.loads(record.body) for record in self.waiting()[1:]]
+        self.assertEqual([told.get("aol", told["ao"]) for told in acks], [[0, 1, 2], 3, 4, 5])
+
+    def test_due_in_a_burst(self) -> None:
+        """What is acknowledged and not stored does not come again."""
+        self.put(b"a", b"b", b"c")
+        named = handles(self.pop())
+        self.skips(9.9)
+        due = int(named[0]["extraInfo"].split()[1]) + 10_000
+        self.passes((due - 2 - self.now()) / 1000)
+        self.assertEqual(self.acked(named[:2]), [])
+        self.skips(1)
+        self.assertEqual([answer.code for answer in self.who.heard()], [0, 0])
+        self.assertEqual(self.popped(), [b"c"])
+
+    def test_ends_in_a_burst(self) -> None:
+        """What is acknowledged is stored when its topic or group goes, with its connection gone,
+        and at the end.
+        """
+        self.put(*(b"%d" % number for number in range(9)))
+        ends = (
+            lambda: self.serving.pop.topic_gone("X"),
+            lambda: self.serving.pop.group_gone("X"),
+            self.serving.pop.stop,
+        )
+        for end in ends:
+            named = handles(self.pop(maxMsgNums=3))
+            self.assertEqual(self.acked(named[:2]), [])
+            end()
+            self.assertEqual([answer.code for answer in self.who.heard()], [0, 0])
+        self.passes(0.02)
+        acks = [json.loads(record.body) for record in self.waiting() if b"aol" in record.body]
+        self.assertEqual([told["aol"] for told in acks], [[0, 1], [3, 4], [6, 7]])
+
+    def test_client_gone_in_a_burst(self) -> None:
+        """What it acknowledged is stored."""
+        self.put(b"a", b"b", b"c")
+        named = handles(self.pop())
+        self.assertEqual(self.acked(named[:2]), [])
+        self.who.connection.connectionLost()
+        self.passes(0.02)
+        self.who = self.client()
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"c"])
+
+    def test_refused_in_a_burst(self) -> None:
+        """Where the store takes nothing by then, each is told so, and comes again."""
+        self.put(b"a", b"b", b"c")
+        self.assertEqual(self.acked(handles(self.pop())[:2]), [])
+        self.writer.outcome = NotWritable("test", "no room")
+        self.passes(0.006)
+        self.assertEqual([answer.code for answer in self.who.heard()], [1, 1])
+        self.writer.outcome = "PUT_OK"
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"a", b"b", b"c"])
 
     def test_together_with_a_change(self) -> None:
         """What is acknowledged cannot be given another time by who comes a moment later."""
@@ -278,17 +348,7 @@ class AckTests(ServedTestCase):
         self.put(b"a", b"b")
         named = handles(self.pop())
         self.writer.outcome = NotWritable("test", "no room")
-        self.who.send(
-            *(
-                Command(
-                    code=RequestCode.ACK_MESSAGE,
-                    opaque=number,
-                    version=407,
-                    ext={name: str(value) for name, value in fields.items()},
-                )
-                for number, fields in enumerate(named)
-            )
-        )
+        self.who.send(*(self.acking(fields, number) for number, fields in enumerate(named)))
         self.assertEqual([answer.code for answer in self.who.heard()], [1, 1])
         self.writer.outcome = "PUT_OK"
         self.skips(11)
