@@ -490,6 +490,8 @@ class Broker(BrokerState, NodePart):
             ("bringing tables back", self._bringing_back.close),
             ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
+            # Where groups are is written only then.
+            ("the log", self.store.flusher.flush),
             ("handing out", self.pop.stop),
             ("slaves that wait for offsets", self._changes.stop),
             ("statistics", self.counts.stop),

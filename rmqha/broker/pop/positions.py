@@ -1,8 +1,8 @@
 """Where groups go on in queues that are popped.
 
-A position moves when messages are handed out, and is committed when their check point is stored
-and all have it that may be elected: who led without it would never hand them out again.  Between
-the two it is here.  Whoever commits an offset meanwhile decides.
+A position moves when messages are handed out, and is committed when their check point is on the
+disk and all have it that may be elected: who went on without it would never hand them out again.
+Between the two it is here.  Whoever commits an offset meanwhile decides.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class PopPositions:
     def __attrs_post_init__(self) -> None:
         self.offsets.committed.append(self._committed)
         self.store.dispatcher.on_pause.append(self._settle)
+        self.store.log.flush_listeners.append(self._settle)
 
     def get(self, place: Place) -> int | None:
         """Where a group goes on; C{None} if it never was there."""
@@ -84,10 +85,12 @@ class PopPositions:
     def land(self, move: Move) -> None:
         """Commit a position as soon as that may be done: its check point is stored."""
         self._stored.append(move)
+        self.store.flusher.wanted = True
         self._settle()
 
     def _settle(self) -> None:
-        while self._stored and self._stored[0].end <= self.store.readable:
+        far = min(self.store.readable, self.store.log.flushed)
+        while self._stored and self._stored[0].end <= far:
             self._land(self._stored.popleft())
 
     def _land(self, move: Move) -> None:
@@ -110,6 +113,7 @@ class PopPositions:
         """Commit nothing more."""
         self.offsets.committed.remove(self._committed)
         self.store.dispatcher.on_pause.remove(self._settle)
+        self.store.log.flush_listeners.remove(self._settle)
         for place in tuple(self._moves):
             self._committed(*place, 0)
 

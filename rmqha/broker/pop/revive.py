@@ -330,7 +330,8 @@ class Revival:
         except NotWritable:
             self._finish_old(key, queue_id, stored, AGAIN)
             return
-        (landed or succeed(None)).addCallbacks(
+        flush = self.state.store.flusher.flush
+        (landed or succeed(None)).addCallback(lambda _: flush()).addCallbacks(
             lambda _: self._finished_old(key, queue_id),
             # The disk failed: a start looks for the copies.
             lambda failure: failure.trap(FlushFailed, NotWritable) and None,

@@ -46,6 +46,7 @@ class Flusher:
 
     @ivar fsync: Makes files durable.
     @ivar failure: The error that ended flushing for good, if any.
+    @ivar wanted: Whether the timer's next turn is to flush, however little there is.
     @ivar on_failure: Told of it once.
     @ivar took: How long passes took, from their begin to their end in the thread.
     """
@@ -56,6 +57,7 @@ class Flusher:
     fsync: Fsync
     on_failure: Callable[[FlushFailed], None]
     failure: FlushFailed | None = None
+    wanted: bool = field(default=False, init=False)
     took: Durations = field(factory=Durations, init=False)
     _waiting: deque[_Wait] = field(factory=deque, init=False)
     # Fires when the pass that runs now has ended, well or not.
@@ -168,7 +170,7 @@ class Flusher:
         dirty = self.log.end - self.log.flushed
         now = self.clock.seconds()
         due = now - self._last >= self.settings.flush_thorough_interval
-        if dirty >= self.settings.flush_least_pages * PAGE or (dirty and due):
+        if dirty >= self.settings.flush_least_pages * PAGE or (dirty and (due or self.wanted)):
             self._begin()
 
     def _begin(self) -> None:
@@ -181,7 +183,7 @@ class Flusher:
         """Begin the pass that is due, or, while there is no descriptor or no thread for it, try
         again soon: nothing was fsynced yet, so nothing has failed.
         """
-        self._last = self.clock.seconds()
+        self._last, self.wanted = self.clock.seconds(), False
         target, rewinds = self.log.end, self.log.rewinds
         try:
             files = self._dirty_files()

@@ -13,8 +13,9 @@ from twisted.python.failure import Failure
 from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.store.log.flush import Flusher
 from rmqha.wire.log.properties import encode
-from rmqha.wire.names import FIRST_POP_TIME
+from rmqha.wire.names import FIRST_POP_TIME, REVIVE_GROUP
 from rmqha.wire.remoting.bodies.clients import ConsumerData, HeartbeatData
 from rmqha.wire.remoting.bodies.request_modes import GroupMode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -115,6 +116,7 @@ class HandingOutTests(ServedTestCase):
         self.assertEqual(bodies(answer), [b"a", b"b"])
         self.assertEqual(answer.ext["startOffsetInfo"], "0 0 0")
         self.assertEqual(self.pop(expType="TAG", exp="A").code, ResponseCode.POLLING_TIMEOUT)
+        self.skips(1)
         self.assertEqual(self.serving.offsets.get("G", "T", 0), 4)
 
     def test_last_first(self) -> None:
@@ -707,7 +709,7 @@ class RestartTests(ServedTestCase):
 
     def test_put_at_once(self) -> None:
         """One that was due when it was made lies in the revive topic alone, and does not say where
-        it was to go.
+        it was to go.  It is finished when what came again is on the disk.
         """
         self.put(b"a", b"b")
         for named in handles(self.pop()):
@@ -717,7 +719,14 @@ class RestartTests(ServedTestCase):
         body = json.dumps(json.loads(point.body) | {"so": 1, "it": 500}).encode()
         self.taken_over((body, {"TAGS": "ck"}, point.properties["REAL_TOPIC"], 3))
         self.assertEqual(self.popped(), [], "b is somebody's")
+        place = REVIVE_GROUP, point.properties["REAL_TOPIC"], 3
+        written: Deferred[None] = Deferred()
+        flush = self.patch(Flusher, "flush", lambda _: written)
         self.skips(1)
+        self.assertIsNone(self.serving.offsets.get(*place))
+        flush.restore()
+        written.callback(None)
+        self.assertEqual(self.serving.offsets.get(*place), 0)
         self.assertEqual(self.popped(), [b"b"])
 
     def test_stopped(self) -> None:
