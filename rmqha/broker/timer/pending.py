@@ -1,5 +1,5 @@
 """Timer messages that wait: what their records say, and the order in which they are due, of 8 bytes
-for each but for those that came for the minute that has begun.
+for each.
 
 Source: docs/protocol/remoting.md, Timer messages.
 """
@@ -7,8 +7,8 @@ Source: docs/protocol/remoting.md, Timer messages.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from heapq import heappop, heappush
+from heapq import heapify, heappush
+from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -155,8 +155,8 @@ _BITS = 47
 
 _OFFSET = (1 << _BITS) - 1
 
-FEW = 16
-"""Messages up to which arrays are not worth it."""
+_Keys = npt.NDArray[np.int64]
+"""Milliseconds of one minute and queue offsets."""
 
 
 @define(eq=False)
@@ -173,15 +173,10 @@ class PendingTimers:
     # In the order of their first offsets.
     _minutes: dict[int, array[int]] = field(factory=dict, init=False)
     _order: list[int] = field(factory=list, init=False)
-    # The minute that has begun, sorted, and how many of it are gone.
-    _minute: int = field(default=-1, init=False)
-    _sorted: array[int] = field(factory=lambda: array("q"), init=False)
-    _gone: int = field(default=0, init=False)
-    # Those that came for it, or for an earlier one, since; and those that came back.
-    _late: list[tuple[int, int]] = field(factory=list, init=False)
-    # The least offset of either, or a lesser one.
-    _least_sorted: int = field(default=0, init=False)
-    _least_late: int = field(default=0, init=False)
+    # Minutes that have begun: what is left of them in sorted runs, each longer than the next.
+    _begun: dict[int, list[_Keys]] = field(factory=dict, init=False)
+    # The least offset of these, or a lesser one, and after how many more it is looked for.
+    _least: int = field(default=0, init=False)
     _until_look: int = field(default=0, init=False)
 
     def add(self, due: int, offset: int) -> None:
@@ -190,15 +185,7 @@ class PendingTimers:
         @param due: In milliseconds since 1970.
         """
         minute, rest = divmod(due, MINUTE)
-        if minute <= self._minute:
-            self.back(due, offset)
-            return
-        self.count += 1
-        found = self._minutes.get(minute)
-        if found is None:
-            found = self._minutes[minute] = array("q")
-            heappush(self._order, minute)
-        found.append(rest << _BITS | offset)
+        self._add(minute, np.array([rest << _BITS | offset]))
 
     def add_run(self, due: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
         """Let several wait, as L{add} does one after the other.
@@ -206,11 +193,6 @@ class PendingTimers:
         @param due: When each is, in milliseconds since 1970.
         @param offsets: Their queue offsets.
         """
-        late = due < (self._minute + 1) * MINUTE
-        if len(due) <= FEW or late.any():
-            for one in zip(due.tolist(), offsets.tolist(), strict=True):
-                self.add(*one)
-            return
         minutes = due // MINUTE
         order = np.argsort(minutes, kind="stable")
         found = ((due - minutes * MINUTE) << _BITS | offsets)[order]
@@ -219,19 +201,16 @@ class PendingTimers:
         # Where there was none of a minute, its place is that of its first message.
         for run in np.argsort(order[starts]).tolist():
             start, end = int(starts[run]), int(ends[run])
-            minute = int(minutes[order[start]])
-            kept = self._minutes.get(minute)
-            if kept is None:
-                kept = self._minutes[minute] = array("q")
-                heappush(self._order, minute)
-            kept.frombytes(found[start:end].tobytes())
-        self.count += len(due)
+            self._add(int(minutes[order[start]]), found[start:end])
 
-    def back(self, due: int, offset: int) -> None:
-        """Let one wait that was taken."""
-        self.count += 1
-        self._least_late = min(offset, self._least_late) if self._late else offset
-        heappush(self._late, (due, offset))
+    def back(self, *taken: tuple[int, int]) -> None:
+        """Let some wait that were taken, in their order."""
+        self.count += len(taken)
+        for minute, some in groupby(taken, lambda one: one[0] // MINUTE):
+            if minute not in self._begun:
+                self._begin(minute)
+            keys = [(due - minute * MINUTE) << _BITS | offset for due, offset in some]
+            self._join(minute, np.array(keys, np.int64))
 
     def reverse(self) -> None:
         """All that were added came in the other direction: each before those behind it."""
@@ -242,71 +221,86 @@ class PendingTimers:
 
     def next_due(self) -> int | None:
         """When the first one is due, or a time before; C{None} if none waits."""
-        first = self._first()
-        found = [] if first is None else [first[0]]
-        if self._order:
-            found.append(self._order[0] * MINUTE)
+        found = [minute * MINUTE for minute in self._order[:1]]
+        if self._begun:
+            minute = min(self._begun)
+            first = min(int(run[0]) for run in self._begun[minute])
+            found.append(minute * MINUTE + (first >> _BITS))
         return min(found, default=None)
 
-    def pop(self, now: int) -> tuple[int, int] | None:
-        """Take the first one that is due: when it was, and its queue offset."""
-        if self._gone >= len(self._sorted) and self._order and self._order[0] * MINUTE <= now:
-            self._begin(heappop(self._order))
-        first = self._first()
-        if first is None or first[0] > now:
-            return None
-        if self._late and self._late[0] == first:
-            heappop(self._late)
-            self._until_look -= 1
-        else:
-            self._gone += 1
-        self.count -= 1
-        return first
-
     def pop_run(self, now: int, most: int) -> list[tuple[int, int]]:
-        """Take the first ones that are due, as L{pop} does one after the other.
+        """Take the first ones that are due: when each was, and its queue offset.
 
         @param most: No more than so many.
         """
         found: list[tuple[int, int]] = []
-        while len(found) < most and (one := self.pop(now)) is not None:
-            found.append(one)
-            if not self._late:
-                # All of the minute that are due, at once.
-                start, begin = self._gone, self._minute * MINUTE
-                latest = min(now - begin, MINUTE) << _BITS | _OFFSET
-                stop = min(len(self._sorted), start + most - len(found))
-                self._gone = bisect_right(self._sorted, latest, start, stop)
-                found += [
-                    (begin + (each >> _BITS), each & _OFFSET)
-                    for each in self._sorted[start : self._gone]
-                ]
-                self.count -= self._gone - start
+        while self._begin_until(now):
+            minute, room = min(self._begun), most - len(found)
+            latest = min(now - minute * MINUTE, MINUTE) << _BITS | _OFFSET
+            runs = self._begun[minute]
+            heads = [
+                run[: run[:room].searchsorted(latest, "right")] for run in runs if run[0] <= latest
+            ]
+            if not heads or not room:
+                break
+            keys = np.sort(np.concatenate(heads))[:room]
+            last = keys[-1]
+            left = [
+                run if run[0] > last else run[run.searchsorted(last, "right") :] for run in runs
+            ]
+            self._begun[minute] = [run for run in left if len(run)]
+            if not self._begun[minute]:
+                del self._begun[minute]
+            dues = (keys >> _BITS) + minute * MINUTE
+            found += zip(dues.tolist(), (keys & _OFFSET).tolist(), strict=True)
+        self.count -= len(found)
+        self._until_look -= len(found)
         return found
 
     def least(self) -> int | None:
         """The least queue offset that waits, or a lesser one; C{None} if none waits."""
-        if self._until_look <= 0 and self._late:
-            self._least_late = min(offset for _, offset in self._late)
-            self._until_look = len(self._late)
-        found = [self._least_late] if self._late else []
-        if self._gone < len(self._sorted):
-            found.append(self._least_sorted)
+        if self._until_look <= 0 and self._begun:
+            runs = [run for runs in self._begun.values() for run in runs]
+            self._least = min(int((run & _OFFSET).min()) for run in runs)
+            # A look at sixteen for each that is taken.
+            self._until_look = sum(map(len, runs)) // 16
+        found = [self._least] if self._begun else []
         if self._minutes:
             found.append(next(iter(self._minutes.values()))[0] & _OFFSET)
         return min(found, default=None)
 
-    def _first(self) -> tuple[int, int] | None:
-        first = None
-        if self._gone < len(self._sorted):
-            rest, offset = divmod(self._sorted[self._gone], _OFFSET + 1)
-            first = self._minute * MINUTE + rest, offset
-        if self._late and (first is None or self._late[0] < first):
-            first = self._late[0]
-        return first
+    def _add(self, minute: int, keys: _Keys) -> None:
+        self.count += len(keys)
+        if minute in self._begun:
+            self._join(minute, np.sort(keys))
+            return
+        if minute not in self._minutes:
+            self._minutes[minute] = array("q")
+            heappush(self._order, minute)
+        self._minutes[minute].frombytes(keys.tobytes())
+
+    def _begin_until(self, now: int) -> bool:
+        """Begin the first minute, if it is time and none before it has begun.
+
+        @return: Whether any has begun.
+        """
+        first = min(self._begun, default=now // MINUTE + 1)
+        if self._order and self._order[0] < first:
+            self._begin(self._order[0])
+        return bool(self._begun)
 
     def _begin(self, minute: int) -> None:
-        found = self._minutes.pop(minute)
-        self._minute, self._gone = minute, 0
-        self._least_sorted = min(one & _OFFSET for one in found)
-        self._sorted = array("q", sorted(found))
+        keys = np.frombuffer(self._minutes.pop(minute, b""), np.int64)
+        self._begun[minute] = []
+        if len(keys):
+            self._order.remove(minute)
+            heapify(self._order)
+            self._join(minute, np.sort(keys))
+
+    def _join(self, minute: int, keys: _Keys) -> None:
+        """Add sorted keys to those of a minute that has begun."""
+        least, runs = int((keys & _OFFSET).min()), self._begun[minute]
+        self._least = min(least, self._least) if any(self._begun.values()) else least
+        while runs and len(runs[-1]) < 2 * len(keys):
+            keys = np.sort(np.concatenate([runs.pop(), keys]), kind="stable")
+        runs.append(keys)

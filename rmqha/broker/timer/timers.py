@@ -61,6 +61,9 @@ messages are due all the time, those of a few milliseconds are stored together."
 MOST_FLYING = 4000
 """Most that wait for replicas or the disk: a burst is not held up by their round trips."""
 
+FEW = 16
+"""Messages that are stored one by one in a row, at most."""
+
 SCAN = 1024
 """Messages whose times are read together."""
 
@@ -302,7 +305,8 @@ class Timers:
         if len(self._flying) >= MOST_FLYING:
             return None
         now = self.state.store.now_ms()
-        found = self._pending.pop_run(now, min(self._most, MOST_FLYING - len(self._flying)))
+        most = min(max(FEW, self._most), MOST_FLYING - len(self._flying))
+        found = self._pending.pop_run(now, most)
         if found:
             return self._deliver_run(found, now)
         due = self._pending.next_due()
@@ -330,9 +334,9 @@ class Timers:
         self._marks.clear()
         self._next = end
         self._taken = max(last, 0 if known is None else known.time)
-        due = []
-        while (found := self._pending.pop(last)) is not None:
-            due.append(found)
+        due: list[tuple[int, int]] = []
+        while found := self._pending.pop_run(last, SCAN):
+            due += found
             yield
         yield from self._leave_out_delivered(due, sure=known is None)
         yield from self.revival.read_revive_topic()
@@ -352,11 +356,11 @@ class Timers:
                 if self._was_revived(record, found, copies if sure else None):
                     self._done(found)
                 else:
-                    self._pending.back(at, offset)
+                    self._pending.back((at, offset))
             elif record is None or found is None or self._is_cancelled(found):
                 self._done(found)
             elif found.cancels or found.at < found.due:
-                self._pending.back(at, offset)
+                self._pending.back((at, offset))
             elif (sure and in_a_row >= SURE_COUNT and newest - at > SURE_SPAN) or copies.has(
                 record, at
             ):
@@ -364,7 +368,7 @@ class Timers:
                 self._done(found)
             else:
                 newest = in_a_row = 0
-                self._pending.back(at, offset)
+                self._pending.back((at, offset))
             yield
 
     def _note_run(
@@ -458,25 +462,34 @@ class Timers:
     # --- delivery ---------------------------------------------------------------------
 
     def _deliver_run(self, due: list[tuple[int, int]], now: int) -> float:
-        """Store what is due, as far as it is usual, or one message.
+        """Store what is due, or the first of it where much is unusual.
 
         @param due: When each was, and its queue offset, in their order.
         @return: Seconds after which the next one may be.
         """
         done = 0
         try:
-            done = self._store_run(due, now)
-            if done:
-                self._most = min(MOST, 2 * self._most)
-                return 0.0
-            self._most = max(1, self._most // 2)
-            done = 1  # it puts its own back
-            return self._deliver(*due[0], now)
+            while done < len(due):
+                stored = self._store_run(due[done : done + self._most], now)
+                if stored:
+                    self._most = min(MOST, 2 * self._most)
+                elif done < FEW:
+                    self._most = max(1, self._most // 2)
+                    self._deliver(*due[done], now)
+                else:
+                    break
+                done += max(1, stored)
         except NotWritable as error:
-            return self._not_writable(error)
+            self._quiet.warn(
+                "not writable",
+                "",
+                "Timer messages wait until the store takes writes again: {error}",
+                error=error,
+            )
+            return RETRY
         finally:
-            for each in due[done:]:
-                self._pending.back(*each)
+            self._pending.back(*due[done:])
+        return 0.0
 
     def _store_run(self, due: list[tuple[int, int]], now: int) -> int:
         """Store the first messages, up to one that is unusual.
@@ -511,60 +524,43 @@ class Timers:
         self._change()
         return count
 
-    def _deliver(self, at: int, offset: int, now: int) -> float:
+    def _deliver(self, at: int, offset: int, now: int) -> None:
         """Store a message that is due, whatever it is.
 
-        @return: Seconds after which the next one may be.
+        @raise NotWritable: If the store takes no writes now.
         """
         assert self.state.writer is not None, "only a master delivers"
+        record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+        found = self._told(record)
+        if record is not None and found is not None and found.pops:
+            landed = self.revival.finish(record)
+            self._took(at, found)
+            if landed is not None:
+                self._wait_for(landed, offset, at)
+            return
+        message = self._message(found, record, offset)
+        if found is None or message is None:
+            self._took(at, found)
+            return
         try:
-            record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
-            found = self._told(record)
-            if record is not None and found is not None and found.pops:
-                landed = self.revival.finish(record)
-                self._took(at, found)
-                if landed is not None:
-                    self._wait_for(landed, offset, at)
-                return 0.0
-            message = self._message(found, record, offset)
-            if found is None or message is None:
-                self._took(at, found)
-                return 0.0
             stored = self.state.writer.put(found.waited(message, now))
-        except NotWritable as error:
-            self._pending.back(at, offset)
-            return self._not_writable(error)
         except MessageIllegal as error:
             self._set_aside(offset, str(error))
             self._took(at, found)
-            return 0.0
-        except Exception:
-            self._pending.back(at, offset)
-            raise
+            return
         self._took(at, found)
         if message.topic != TIMER_TOPIC:
             self.state.counts.delivered.add(1)
             if at >= self._began:
                 self.lateness.note(now - at)
-        if stored.called and isinstance(stored.result, PutResult):
-            return 0.0
-        self._wait_for(stored, offset, at)
-        return 0.0
+        if not (stored.called and isinstance(stored.result, PutResult)):
+            self._wait_for(stored, offset, at)
 
     def _wait_for(self, stored: Deferred[Any], offset: int, at: int) -> None:
         """Whatever the wait ends with, the message is in the log."""
         self._flying[offset] = at
         stored.addCallbacks(lambda _: self._landed([offset]), self._not_flushed)
         stored.addErrback(lambda why: self._log.failure("A timer message was not stored", why))
-
-    def _not_writable(self, error: NotWritable) -> float:
-        self._quiet.warn(
-            "not writable",
-            "",
-            "Timer messages wait until the store takes writes again: {error}",
-            error=error,
-        )
-        return RETRY
 
     def _message(
         self, found: TimerRecord | None, record: Record | None, offset: int
