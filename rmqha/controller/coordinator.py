@@ -9,11 +9,13 @@ Source: docs/architecture.rst, Who decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
+from rmqha.controller.identity import IdentityFiles
 from rmqha.periodic import NodePart
 
 
@@ -110,15 +112,24 @@ class SignOfLife:
     confirm: int
 
 
-class SetMembership(NodePart, Protocol):
+@define(eq=False, kw_only=True)
+class SetMembership(NodePart):
     """One node's part in its set.
 
-    @ivar id: Ours; 0 while there is none.
+    @ivar files: The identity's.
     @ivar address: C{host:port} of our client port.
+    @ivar sign: What to tell; C{None} to tell nothing, so that we are not elected.
+    @ivar generation: Of our log, as it is published: a copy of our disk has the same.
+    @ivar id: Ours; 0 while there is none.
     """
 
-    id: int
+    files: IdentityFiles
     address: str
+    sign: Callable[[], SignOfLife | None]
+    generation: Callable[[], str]
+    clock: IReactorTime
+    in_thread: Callable[..., Deferred[Any]]
+    id: int = field(default=0, init=False)
 
     async def join(self) -> SetState:
         """Get an id, if there is none, and say where we are.
@@ -129,12 +140,15 @@ class SetMembership(NodePart, Protocol):
         @raise ControllerRefused: If another node got the id first, or ours is not known.
         @raise NoController: If the coordinator cannot be asked.
         """
+        raise NotImplementedError
 
     def start(self) -> None:
         """Begin to give signs of life, at once."""
+        raise NotImplementedError
 
     def stop(self) -> Deferred[None]:
         """Give none any more: others may be elected."""
+        raise NotImplementedError
 
     def doubt(self, epoch: int) -> str:
         """Why a master may not be sure that it leads.
@@ -143,6 +157,8 @@ class SetMembership(NodePart, Protocol):
         @return: In words; empty if no other member can have been elected, or if there is nothing by
             which that would be known.
         """
+        return ""
 
     def status(self) -> dict[str, object]:
         """What C{/status} says of it."""
+        return {}

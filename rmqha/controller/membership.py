@@ -9,49 +9,34 @@ Source: docs/protocol/controller.rst, Identity and Requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.controller_settings import ControllerSettings
-from rmqha.controller.coordinator import SetState, SignOfLife
+from rmqha.controller.coordinator import SetMembership, SetState
 from rmqha.controller.group import ControllerGroup
-from rmqha.controller.identity import IdentityFiles
 from rmqha.controller.other_members import refuse_twin
 from rmqha.errors import ControllerRefused
-from rmqha.health import HealthReason
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequest
 
 
 @define(eq=False, kw_only=True)
-class Membership(NodePart):
-    """One node's part in its set; a
-    L{SetMembership<rmqha.controller.coordinator.SetMembership>}.
+class Membership(SetMembership):
+    """That of a member whose set controllers look after; they give no time for which a master may
+    be sure of it, and do not answer signs of life.
 
     @ivar group: The controllers.
     @ivar beats: The same, over connections for signs of life alone.
-    @ivar files: The identity's.
-    @ivar address: C{host:port} of our client port.
-    @ivar sign: What to tell; C{None} to tell nothing, so that we are not elected.
-    @ivar generation: Of our log, as it is published: a copy of our disk has the same.
-    @ivar id: Ours; 0 while there is none.
     """
 
     group: ControllerGroup
     beats: ControllerGroup
-    files: IdentityFiles
-    address: str
-    sign: Callable[[], SignOfLife | None]
     settings: ControllerSettings
-    generation: Callable[[], str]
-    clock: IReactorTime
-    in_thread: Callable[..., Deferred[Any]]
-    id: int = field(default=0, init=False)
     _beating: Periodic = field(init=False)
 
     _log = Logger()
@@ -110,10 +95,6 @@ class Membership(NodePart):
         """Give none any more."""
         return self._beating.stop().addCallback(lambda _: self.beats.close())
 
-    def doubt(self, epoch: int) -> str:
-        """Controllers give no time for which a master may be sure of it."""
-        return ""
-
     def beat(self) -> None:
         """Give one."""
         sign = self.sign()
@@ -136,11 +117,3 @@ class Membership(NodePart):
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self._beating
-
-    def health(self) -> Iterator[HealthReason]:
-        """Controllers do not say whether they take us for alive."""
-        return iter(())
-
-    def status(self) -> dict[str, object]:
-        """Signs of life are not answered: there is nothing to tell."""
-        return {}

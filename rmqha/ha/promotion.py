@@ -170,9 +170,31 @@ def promote(
     @raise BodyInvalid: If one of them is no such table.
     """
     with as_owner(settings.root, settings.commitlog):
-        done = _promote_store(
-            settings, repair=repair, epoch=epoch, tables=tables, resumed=resumed, step=step
+        # The log as its last writer left it, a slave as a rule; who opens it does not count.
+        opening = Opening(
+            master=True,
+            repair=repair,
+            ours_from=LogWriter.of(settings.root).nul_is_torn_from,
+            keep_torn=True,
+            before=refuse_unfinished,
         )
+        # One clock that stands still: nothing happens by itself, dispatch runs to its end.
+        environment = StoreEnvironment(
+            clock=Clock(), in_thread=maybeDeferred, fsync=FsyncInThread(maybeDeferred), step=step
+        )
+        service = StoreService(settings, opening, environment)
+        service.startService()
+        store = _now(service.ready)
+        step("opened")
+        try:
+            done = _promote(store, epoch, tables, step, resumed=resumed)
+        finally:
+            # What failed of it is in the log, and C{abort} tells.
+            _now(service.stopService().addErrback(lambda failure: failure.trap(ShutdownFailed)))
+        if store.flusher.failure is not None:
+            raise store.flusher.failure
+        if (settings.root / ABORT).exists():
+            raise Refused("promotion", "the store could not be closed cleanly; try again")
         if not done.was_master or done.cut or done.epoch != done.epoch_before:
             event_file.note(settings.root, "promotion", _event(done))
         forget_intent(settings.root)
@@ -260,43 +282,6 @@ def told(done: Promotion, *, planned: bool = False, merged: Iterable[str] = ()) 
         yield f"a new epoch {would or 'is '}begun at byte {done.end}"
     if done.epoch != done.epoch_before:
         yield f"master epoch {would or 'is '}raised from {done.epoch_before} to {done.epoch}"
-
-
-def _promote_store(
-    settings: StoreSettings,
-    *,
-    repair: bool,
-    epoch: int | None,
-    tables: Path | None,
-    resumed: bool,
-    step: Step,
-) -> Promotion:
-    # The log as its last writer left it, a slave as a rule; who opens it does not count.
-    opening = Opening(
-        master=True,
-        repair=repair,
-        ours_from=LogWriter.of(settings.root).nul_is_torn_from,
-        keep_torn=True,
-        before=refuse_unfinished,
-    )
-    # One clock that stands still: nothing happens by itself, dispatch runs to its end.
-    environment = StoreEnvironment(
-        clock=Clock(), in_thread=maybeDeferred, fsync=FsyncInThread(maybeDeferred), step=step
-    )
-    service = StoreService(settings, opening, environment)
-    service.startService()
-    store = _now(service.ready)
-    step("opened")
-    try:
-        promoted = _promote(store, epoch, tables, step, resumed=resumed)
-    finally:
-        # What failed of it is in the log, and C{abort} tells.
-        _now(service.stopService().addErrback(lambda failure: failure.trap(ShutdownFailed)))
-    if store.flusher.failure is not None:
-        raise store.flusher.failure
-    if (settings.root / ABORT).exists():
-        raise Refused("promotion", "the store could not be closed cleanly; try again")
-    return promoted
 
 
 def _promote(

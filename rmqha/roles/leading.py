@@ -241,9 +241,7 @@ class Lead:
             ),
             clock=clock,
             doubt=lambda: self.membership.doubt(state.master_epoch),
-            slots=node.serving.slots,
-            most=lambda: node.shares.ha,
-            gate=node.tls.ha_port(),
+            feeding=node.serving.feeding(),
         )
         master.confirm_moved.append(lambda: store.confirm(master.confirm))
         return master

@@ -165,22 +165,25 @@ class Serving(NodePart):
             timeout=ha.slave_timeout,
             fallbehind_max=ha.fallbehind_max,
         )
-        factory = MasterFactory(
+        factory = self.feeding()(
             log=log,
             settings=ha,
             clock=self.reactor,
             ledger=ledger,
             transfer=transfer,
             standing=self.standing,
-            most=lambda: self.shares.ha,
-            slots=self.slots,
             known=self.known,
-            gate=self.tls(),
         )
         factory.start()
         self.factory = factory
         store.with_room(partial(self._let_in, factory, self.epoch))
         return factory
+
+    def feeding(self) -> Callable[..., MasterFactory]:
+        """Makes what takes the connections of slaves, or of a set's members."""
+        return partial(
+            MasterFactory, most=lambda: self.shares.ha, slots=self.slots, gate=self.tls()
+        )
 
     def _let_in(self, factory: MasterFactory, epoch: Epoch) -> None:
         if self.factory is not factory:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 
 from rmqha.errors import RmqhaError
 from rmqha.switchover.acts import NUMBER, Act, Hands
@@ -34,12 +34,15 @@ from rmqha.switchover.waiting import Missing, Patience, follows, is_gone, is_mas
 from rmqha.wire.remoting.bodies.tables import READ, WRITE
 
 
-@frozen
+@define(eq=False, kw_only=True)
 class WayBack:
     """Has the old master be master again.
 
     @ivar old: That one.
     @ivar new: The slave that was to be master.
+    @ivar hands: Stops and starts processes, or has that done.
+    @ivar say: Tells the operator something.
+    @ivar waiting: Waits for what can be seen.
     """
 
     old: AskedBroker
@@ -115,7 +118,7 @@ class WayBack:
         old, new = self.old.address, self.new.address
         look = await self.old.look()
         if look.ours and look.epoch < under_way.number:
-            closed = await self._close(self.old, under_way)
+            closed = await self._make_read_only(self.old, under_way)
             raise PairUnfit(
                 f"{old} is master with master epoch {look.epoch}, and {new}, which may still be "
                 f"promoted to {under_way.number}, would not refuse to start beside it; {closed}. "
@@ -145,16 +148,16 @@ class WayBack:
         if old is None or not old.is_master:
             raise self._none()
         if served or (old.writable and not new.writable):
-            closed = await self._close(self.new, under_way)
+            closed = await self._make_read_only(self.new, under_way)
             raise PairUnfit(
                 f"two masters: {self.new.address} became one beside {self.old.address}; {closed}. "
                 f"Stop {self.new.address}, start it as a slave of {self.old.address}, and run this "
                 "command with --back again"
             )
-        closed = await self._close(self.old, under_way)
+        closed = await self._make_read_only(self.old, under_way)
         raise self._none(f"two masters: {closed}, stop it; ")
 
-    async def _close(self, broker: AskedBroker, under_way: UnderWay) -> str:
+    async def _make_read_only(self, broker: AskedBroker, under_way: UnderWay) -> str:
         """Have one that should be no master take no more writes.
 
         @return: What became of that, in words.
@@ -182,23 +185,13 @@ NEAR = 64 << 20
 
 
 @define(eq=False, kw_only=True)
-class Switchover:
+class Switchover(WayBack):
     """Changes the roles of two brokers, or back.
 
-    @ivar old: The master.
-    @ivar new: The slave, which is to be master.
-    @ivar hands: Stops and starts processes, or has that done.
-    @ivar say: Tells the operator something.
-    @ivar waiting: Waits for what can be seen.
     @ivar now_ms: Milliseconds since 1970.
     """
 
-    old: AskedBroker
-    new: AskedBroker
     journal: SwitchoverJournal
-    hands: Hands
-    say: Callable[[str], None]
-    waiting: Patience
     now_ms: Callable[[], int]
 
     async def run(self) -> None:
@@ -240,14 +233,10 @@ class Switchover:
         under_way = await self._under_way()
         if under_way is None:
             raise PairUnfit(f"there is no way back, as {self.journal.path} tells of no switchover")
-        await self._way.go(under_way)
+        await self.go(under_way)
         await self.old.permit(under_way.permission)
         self._forget()
         self.say(f"{self.old.address} is master and takes writes, as before")
-
-    @property
-    def _way(self) -> WayBack:
-        return WayBack(self.old, self.new, self.hands, self.say, self.waiting)
 
     # --- the steps ------------------------------------------------------------------
 
@@ -359,7 +348,7 @@ class Switchover:
         """
         old, new = await self.old.seen(), await self.new.seen()
         if old is not None and old.is_master:
-            await self._way.refuse_two(under_way, served=False)
+            await self.refuse_two(under_way, served=False)
             raise PairUnfit(
                 f"{self.old.address} is {old} again while {self.new.address} is about to be master:"
                 " stop it, or run this command with --back"

@@ -152,7 +152,7 @@ class Leading:
                 ),
                 settings=settings.ha,
                 clock=self.reactor,
-                slots=self.node.serving.slots,
+                feeding=self.node.serving.feeding(),
             ),
         )
         if before is not None:

@@ -17,21 +17,20 @@ from uuid import uuid4
 
 from attrs import define, evolve, field
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.settings import Settings
-from rmqha.controller.coordinator import SetState, SignOfLife
+from rmqha.controller.coordinator import SetMembership, SetState
 from rmqha.controller.etcd.client import EtcdRefused
 from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote
 from rmqha.controller.group import ControllerClient
-from rmqha.controller.identity import Identity, IdentityFiles, IdentityInvalid
+from rmqha.controller.identity import Identity, IdentityInvalid
 from rmqha.controller.other_members import MemberLivesElsewhere, refuse_twin
 from rmqha.errors import ControllerUnanswered, NoController, RmqhaError
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 from rmqha.wire.store_layout import OWN_FOLDER, REGISTERED
 
@@ -83,33 +82,20 @@ def write_entry(root: Path, entry: IdEntry) -> None:
 
 
 @define(eq=False, kw_only=True)
-class EtcdMembership(NodePart):
-    """One node's part in its set; a
-    L{SetMembership<rmqha.controller.coordinator.SetMembership>}.
+class EtcdMembership(SetMembership):
+    """That of a member whose set is in etcd; without a sign it lets its lease go.
 
     @ivar set: The set in etcd.
-    @ivar files: The identity's.
-    @ivar address: C{host:port} of our client port.
-    @ivar sign: What to tell; C{None} to let the lease go, so that we are not elected.
-    @ivar generation: Of our log, as it is published: a copy of our disk has the same.
     @ivar client: Asks members.
     @ivar changed: Called when it may have changed whether we lead.
-    @ivar id: Ours; 0 while there is none.
     @ivar trouble: Why there is no lease, in words; empty if there is one.
     @ivar alarms: etcd's own, as it names them; C{None} while they are not known.
     """
 
     set: EtcdSet
     settings: Settings
-    files: IdentityFiles
-    address: str
-    sign: Callable[[], SignOfLife | None]
-    generation: Callable[[], str]
     client: ControllerClient
-    clock: IReactorTime
-    in_thread: Callable[..., Deferred[Any]]
     changed: Callable[[], None]
-    id: int = field(default=0, init=False)
     trouble: str = field(default="it has none yet", init=False)
     alarms: tuple[str, ...] | None = field(default=None, init=False)
     _beating: Periodic = field(init=False)

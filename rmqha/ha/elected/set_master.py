@@ -36,10 +36,8 @@ from rmqha.ha.elected.proof import Proofs
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.put_service import PutResult, Putter
-from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus, Waiting
 from rmqha.health import HealthReason
-from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_run import RequestRun
@@ -170,8 +168,7 @@ class SetMaster(NodePart):
     @ivar rules: What else the configuration says.
     @ivar clock: Its C{seconds} must not jump.
     @ivar doubt: Says why this node cannot be sure that it leads, at that moment; C{""} if it can.
-    @ivar slots: What is kept for members that are away.
-    @ivar most: Most connections at once; what the settings say by default.
+    @ivar feeding: Makes what takes the members' connections.
     @ivar confirm_moved: Called after the confirm offset has moved.
     @ivar factory: Takes the members' connections.
     @ivar transfer: The writes that wait for the set.
@@ -187,9 +184,7 @@ class SetMaster(NodePart):
     clock: IReactorTime
     rules: SetRules = SetRules()
     doubt: Callable[[], str] = lambda: ""
-    slots: RetentionSlots | None = None
-    most: Callable[[], int] | None = None
-    gate: TlsGate = CLEAR_TEXT
+    feeding: Callable[..., MasterFactory] = MasterFactory
     confirm_moved: list[Callable[[], None]] = field(factory=list, init=False)
     factory: MasterFactory = field(init=False)
     transfer: SetTransfer = field(init=False)
@@ -218,17 +213,14 @@ class SetMaster(NodePart):
         )
         self.in_sync.changed = self.transfer.look
         self.in_sync.confirm_moved = self._confirm_moved
-        self.factory = MasterFactory(
+        self.factory = self.feeding(
             log=log,
             settings=settings,
             clock=self.clock,
             ledger=ledger,
             transfer=self.transfer,
-            most=self.most,
-            slots=self.slots,
             dialect=lambda connection: MemberDialect(connection, self),
             timeline=self.in_sync.timeline,
-            gate=self.gate,
         )
         self.in_sync.limit = self.factory.limit
         self.factory.batch = min(self.factory.batch, MAX_BODY)

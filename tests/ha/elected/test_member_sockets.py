@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.proof import Proofs
 from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster
+from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
@@ -125,7 +127,7 @@ class MemberSocketTests(TestCase):
             ),
             settings=HASettings(zero_copy=zero_copy),
             clock=reactor,
-            gate=gate,
+            feeding=partial(MasterFactory, gate=gate),
         )
         master.start()
         endpoint = ZeroCopyServerEndpoint(reactor, 0, interface=LOCAL)
