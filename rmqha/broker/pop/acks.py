@@ -1,7 +1,8 @@
 """What consumers say of messages that they were handed: requests 200051, 200151 and 200053.
 
 A client that has several acks of one check point on their way sends the others soon: of all that
-come within L{GATHERING} one record is made.  An ack is answered 0 when that is as safe as any write.  One of a message that nobody was handed, or
+come within L{GATHERING} one record is made.  An ack is answered 0 when that is as safe as any
+write.  One of a message that nobody was handed, or
 that is done with, is answered 0 as stock brokers do, and leaves no trace; a change of its time is
 refused then: it would bring it back.
 
@@ -33,21 +34,28 @@ from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.net.remoting.calls import Calls
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
+from rmqha.net.remoting.handlers import Answer, failed
 from rmqha.wire.log.pop_record import MOST, PointKey
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
-from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.command import RESPONSE, Command
 from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.frame import FrameDecoder, encode
 from rmqha.wire.remoting.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
     PopMessageAnswer,
 )
 
+AckKey = tuple[bytes, bytes, int, bytes]
+"""What names a check point in a run of acks: group, topic, queue id, and fields of a handle."""
+
+Acked = tuple[AckKey, int, int]
+"""An ack of a run: what names its check point, its message's queue offset, and its number."""
 
 GATHERING = 0.005
 """Seconds within which acks of one check point are stored together, if they come in a burst."""
@@ -60,6 +68,7 @@ class _Gathered:
     @ivar until: When they are stored, in the clock's seconds, if not all have come before.
     @ivar seen: How many had come before this moment.
     @ivar waiting: Who is told what became of them.
+    @ivar runs: Of acks that came in runs, when those came, from whom, their answers and how many.
     """
 
     found: OpenCheckPoint
@@ -67,6 +76,20 @@ class _Gathered:
     seen: int = 0
     offsets: set[int] = field(factory=set)
     waiting: list[Deferred[PutStatus]] = field(factory=list)
+    runs: list[tuple[float, RemotingProtocol, bytes, int]] = field(factory=list)
+
+
+def _parts() -> tuple[list[bytes], bytes]:
+    """What stands in an answer of success before a number of so many digits, and behind it."""
+    name, numbers = b'"opaque":', [10**digits for digits in range(10)]
+    frames = [encode(Command(code=0, opaque=each, flag=RESPONSE)) for each in numbers]
+    cut = [
+        frame.partition(b"%b%d" % (name, each)) for each, frame in zip(numbers, frames, strict=True)
+    ]
+    return [b"", *(head + name for head, _, _ in cut)], cut[0][2]
+
+
+_HEADS, _TAIL = _parts()
 
 
 def _wants(group: str, topic: str) -> Iterator[Wanted]:
@@ -100,6 +123,7 @@ class AckRequests:
     """Answers acks.
 
     @ivar log: Stores them; C{None} on a slave.
+    @ivar calls: Is told of those that came in runs.
     """
 
     state: BrokerState
@@ -108,6 +132,7 @@ class AckRequests:
     positions: PopPositions
     revival: Revival
     ordered: OrderedPops
+    calls: Calls
     # How deep we are in requests that came together, what is acknowledged and not stored, the first
     # to be stored first, and what of it came now.
     _depth: int = field(default=0, init=False)
@@ -136,9 +161,93 @@ class AckRequests:
         found = self._find(request, handle)
         if found is None:
             return command.answer()
+        done: Deferred[PutStatus] = Deferred()
         with self.together():
-            done = self._gather(found, request.offset)
+            each = self._gather(found)
+            each.offsets.add(request.offset)
+            each.waiting.append(done)
         return done.addCallback(_answer, command)
+
+    def take(self, connection: RemotingProtocol, acked: list[Acked]) -> int:
+        """Take acks that were read as a run.
+
+        @return: How many of them; the next one is to be looked at more closely.
+        """
+        if self.log is None or not self.revival.ready or not connection.takes(len(acked)):
+            return 0
+        begun, count, frames = self.state.clock.seconds(), 0, []
+        known: dict[AckKey, tuple[OpenCheckPoint | None, int, int, list[int], list[bytes]]] = {}
+        for key, offset, opaque in acked:
+            try:
+                found, low, high, offsets, waiting = known.get(key) or known.setdefault(
+                    key, (*self._named(connection, *key), [], [])
+                )
+            except RequestRefused:
+                break
+            if not low <= offset <= high:
+                break
+            count += 1
+            number = b"%d" % opaque
+            frame = _HEADS[len(number)] + number + _TAIL
+            if found is None or offset not in found.left:
+                frames.append(frame)
+            else:
+                offsets.append(offset)
+                waiting.append(frame)
+        with self.together():
+            for found, _, _, offsets, waiting in known.values():
+                if found is not None and offsets:
+                    each = self._gather(found)
+                    each.offsets.update(offsets)
+                    each.runs.append((begun, connection, b"".join(waiting), len(waiting)))
+                    connection.in_runs += len(waiting)
+        if frames:
+            self._tell(PutStatus.PUT_OK, begun, connection, b"".join(frames), len(frames))
+        return count
+
+    def _named(
+        self, connection: RemotingProtocol, group: bytes, topic: bytes, queue_id: int, text: bytes
+    ) -> tuple[OpenCheckPoint | None, int, int]:
+        """The check point that acks of a run name, and between which offsets theirs may be.
+
+        @raise RequestRefused: If it cannot be one.
+        """
+        request = AckMessageRequest(
+            consumer_group=group.decode(),
+            topic=topic.decode(),
+            queue_id=queue_id,
+            handle=text.decode(),
+            offset=0,
+        )
+        low, high = self._bounds(connection, request)
+        handle = self._handle(request)
+        if is_ordered(handle):
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "it has no check point")
+        return self._open_point(request, handle), low, high
+
+    def _tell(
+        self,
+        result: PutStatus | Failure,
+        begun: float,
+        connection: RemotingProtocol,
+        frames: bytes,
+        count: int,
+    ) -> None:
+        """Answer acks of a run.
+
+        @param frames: The answers if they are stored.
+        """
+        code = ResponseCode.SYSTEM_ERROR
+        if isinstance(result, Failure):
+            for each in FrameDecoder().receive(frames):
+                connection.send(failed(each, result))
+        elif result in _SAFE:
+            code = ResponseCode.SUCCESS
+            connection.send_frames(frames)
+        else:
+            for each in FrameDecoder().receive(frames):
+                connection.send(_answer(result, each))
+        self.calls.add(RequestCode.ACK_MESSAGE, code, begun, count=count)
 
     def _ack_batch(
         self, connection: RemotingProtocol, command: Command
@@ -222,18 +331,15 @@ class AckRequests:
             if not self._depth and self._now:
                 self._store_or_wait()
 
-    def _gather(self, found: OpenCheckPoint, offset: int) -> Deferred[PutStatus]:
-        """Acknowledge a message with all others of this moment."""
-        done: Deferred[PutStatus] = Deferred()
+    def _gather(self, found: OpenCheckPoint) -> _Gathered:
+        """Acknowledge messages with all others of this moment."""
         key = found.point.key
         each = self._gathered.get(key)
         if each is None:
             until = self.state.clock.seconds() + GATHERING
             each = self._gathered[key] = _Gathered(found, until)
         self._now[key] = None
-        each.offsets.add(offset)
-        each.waiting.append(done)
-        return done
+        return each
 
     def _store_or_wait(self) -> None:
         """Store what came alone, and what is complete; more of the rest comes soon."""
@@ -276,6 +382,9 @@ class AckRequests:
         def tell(result: PutStatus | Failure) -> None:
             for done in each.waiting:
                 done.callback(result)
+            for run in each.runs:
+                run[1].in_runs -= run[3]
+                self._tell(result, *run)
 
         try:
             stored = self._done(each.found, tuple(sorted(each.offsets)))
@@ -300,6 +409,16 @@ class AckRequests:
         """@param beyond: How far behind the last message the offset may be.
         @raise RequestRefused: If there is no such queue or message.
         """
+        low, high = self._bounds(connection, request)
+        if not low <= request.offset < high + beyond:
+            raise RequestRefused(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{request.topic}@{request.queue_id}, "
+                f"commit:{request.offset}, store:{low}~{high}",
+            )
+
+    def _bounds(self, connection: RemotingProtocol, request: AckMessageRequest) -> tuple[int, int]:
+        """@raise RequestRefused: If there is no such queue."""
         topic, queue_id = request.topic, request.queue_id
         config = self.state.topics.get(topic)
         if config is None:
@@ -314,13 +433,7 @@ class AckRequests:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
                 f"consumer:[/{connection.address}]",
             )
-        low, high = self.reader.bounds(topic, queue_id)
-        if not low <= request.offset < high + beyond:
-            raise RequestRefused(
-                ResponseCode.NO_MESSAGE,
-                f"offset is illegal, key:{topic}@{queue_id}, commit:{request.offset}, "
-                f"store:{low}~{high}",
-            )
+        return self.reader.bounds(topic, queue_id)
 
     @staticmethod
     def _handle(request: AckMessageRequest) -> PopHandle:
@@ -335,7 +448,11 @@ class AckRequests:
 
     def _find(self, request: AckMessageRequest, handle: PopHandle) -> OpenCheckPoint | None:
         """The check point of a message; C{None} if the message is done with."""
-        found = self.revival.points.get(
+        found = self._open_point(request, handle)
+        return found if found is not None and request.offset in found.left else None
+
+    def _open_point(self, request: AckMessageRequest, handle: PopHandle) -> OpenCheckPoint | None:
+        return self.revival.points.get(
             (
                 request.topic,
                 request.queue_id,
@@ -345,7 +462,6 @@ class AckRequests:
                 handle.broker,
             )
         )
-        return found if found is not None and request.offset in found.left else None
 
     def _ack_in_order(self, each: BatchAck, who: str) -> None:
         for offset in _marked(each, range(each.start, each.start + MOST)):
@@ -396,7 +512,7 @@ _SAFE = (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE)
 """Without a replica an ack is as safe as the message was."""
 
 
-def _answer(status: PutStatus, command: Command, header: PopMessageAnswer | None = None) -> Answer:
+def _answer(status: PutStatus, command: Command, header: PopMessageAnswer | None = None) -> Command:
     if status in _SAFE:
         return command.answer(header=header)
     return command.answer(ResponseCode.SYSTEM_ERROR, status.value, header)

@@ -24,6 +24,9 @@ ORDERED = 999
 
 _LEAST_FIELDS = 6
 
+_DIGITS = 19
+"""Most digits of a number of 64 bits."""
+
 
 def retry_topic(group: str, topic: str, kind: str) -> str:
     """Where the messages of a topic come again for a group."""
@@ -59,7 +62,8 @@ class PopHandle:
         @raise RequestRefused: If it is none.
         """
         fields = text.split(" ")
-        if len(fields) < _LEAST_FIELDS or not all(map(str.isdecimal, fields[:4])):
+        numbers = all(each.isdecimal() and len(each) <= _DIGITS for each in fields[:4])
+        if len(fields) < _LEAST_FIELDS or not numbers:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"extraInfo is no handle of a message: {text[:256]!r}"
             )

@@ -23,6 +23,7 @@ from rmqha.broker.pop.pop import Pops
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
+from rmqha.net.remoting.calls import Calls
 from rmqha.wire.remoting.bodies.request_modes import RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 
@@ -32,15 +33,17 @@ class PopService:
     """Hands messages out, and takes them back.
 
     @ivar revival: Knows which are open, and lets them come again.
+    @ivar calls: Is told how long acks took that came in runs.
     """
 
     state: BrokerState
     revival: Revival
     reader: QueueReader
+    calls: Calls
     polling: Polling = field(init=False)
     _positions: PopPositions = field(init=False)
     _ordered: OrderedPops = field(init=False)
-    _acks: AckRequests = field(init=False)
+    acks: AckRequests = field(init=False)
     _log: CheckPointLog | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -50,20 +53,21 @@ class PopService:
         self._ordered = OrderedPops(state, self.polling)
         if state.writer is not None:
             self._log = CheckPointLog(state, state.writer)
-        self._acks = AckRequests(
+        self.acks = AckRequests(
             state=state,
             log=self._log,
             reader=self.reader,
             positions=self._positions,
             revival=self.revival,
             ordered=self._ordered,
+            calls=self.calls,
         )
         store.dispatcher.on_units.append(self.polling.on_units)
         store.dispatcher.on_pause.append(self.polling.on_pause)
         # A message that is popped is stored, and then its check point, before it leaves.
         store.dispatcher.urgent = lambda: self.polling.count > 0
         self.revival.on_ready = self.polling.wake_all
-        self.revival.on_due = self._acks.store_gathered
+        self.revival.on_due = self.acks.store_gathered
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         pops = Pops(
@@ -75,11 +79,11 @@ class PopService:
             revival=self.revival,
             ordered=self._ordered,
         )
-        return {**pops.handlers(), **self._acks.handlers()}
+        return {**pops.handlers(), **self.acks.handlers()}
 
     def together(self) -> AbstractContextManager[None]:
         """Surround requests that came together."""
-        return self._acks.together()
+        return self.acks.together()
 
     def retry_topics(self, topic: str) -> list[str]:
         """Where messages of a topic come again for groups that have offsets in it."""
@@ -92,14 +96,14 @@ class PopService:
 
     def topic_gone(self, topic: str) -> None:
         """A topic was deleted: nothing of it comes again, and who waits for it is told."""
-        self._acks.store_gathered()
+        self.acks.store_gathered()
         self.revival.points.drop(lambda point: point.topic == topic)
         self._positions.forget(topic=topic)
         self.polling.forget(topic)
 
     def group_gone(self, group: str) -> None:
         """A group was deleted: nothing comes again for it."""
-        self._acks.store_gathered()
+        self.acks.store_gathered()
         self.revival.points.drop(lambda point: point.group == group)
         self._positions.forget(group=group)
 
@@ -111,7 +115,7 @@ class PopService:
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""
-        self._acks.store_gathered()
+        self.acks.store_gathered()
         dispatcher = self.state.store.dispatcher
         if self.polling.on_units in dispatcher.on_units:
             dispatcher.on_units.remove(self.polling.on_units)

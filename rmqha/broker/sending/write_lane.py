@@ -60,13 +60,14 @@ def _packed(host: Host) -> bytes:
 
 @define(eq=False, kw_only=True)
 class WriteLane:
-    """Serves runs of requests 10, 310 and 37.
+    """Serves runs of requests 10, 310 and 37, and those of 200051 that it reads for others.
 
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as
         L{Sending<rmqha.broker.sending.send.Sending>} refuses what cannot be written now.
     @ivar clients_flags: The bits of a client's system flag that are stored.
     @ivar transactions: Who knows which half messages are open.
+    @ivar acked: Takes what was read of acks, and says how many it took.
     @ivar messages: Requests that were served on this way.
     """
 
@@ -77,6 +78,7 @@ class WriteLane:
     refuse: Callable[[Command], Any]
     run: SendRun
     forms: tuple[AnswerForm, ...]
+    acked: Callable[[RemotingProtocol, list[Any]], int] = field(default=lambda *_: 0, init=False)
     messages: int = field(default=0, init=False)
     _routes: dict[bytes, Route | None] = field(factory=dict, init=False)
 
@@ -95,6 +97,11 @@ class WriteLane:
         while not run.read(data, at, stop, self._routes):
             if run.unknown is None or not self._learned(run.unknown):
                 return 0, at
+        if run.acks:
+            count = self.acked(connection, run.acked())
+            if count:
+                run.cut(count)
+            return count, run.end if count else at
         born = _packed(connection.peer)
         if len(born) != HOST_SIZE or not connection.takes(run.count) or not self.admission.open:
             return 0, at

@@ -1,6 +1,6 @@
 """What the requests to a port came to: how long answers took, and what nothing here serves.
 
-What comes in runs does not come here: those who serve it measure it.
+Those who serve what comes in runs measure it; acks are told here.
 
 Source: docs/guide/metrics.rst.
 """
@@ -48,8 +48,10 @@ class Calls:
     seconds: Callable[[], float] = time.monotonic
     took: dict[Kind, Durations] = field(factory=dict, init=False)
 
-    def add(self, code: int, answer: int, begun: float, *, held: bool = False) -> None:
-        """A request was answered.
+    def add(
+        self, code: int, answer: int, begun: float, *, held: bool = False, count: int = 1
+    ) -> None:
+        """A request was answered, or several that came together.
 
         @param answer: The code of the answer.
         @param begun: When it came, in the clock's seconds.
@@ -59,7 +61,7 @@ class Calls:
         took = self.took.get(kind)
         if took is None:
             took = self.took[kind] = Durations()
-        took.add(self.seconds() - begun)
+        took.add(self.seconds() - begun, count)
 
     def answered(self, code: int, begun: float, answer: Answer) -> None:
         """A handler gave its answer at once."""

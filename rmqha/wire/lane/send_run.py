@@ -2,7 +2,7 @@
 
 They are messages, plain, delayed, timer and half ones, and one-way ends of half messages that this
 process has stored itself.  An end is written as the usual way does it: a commit as a copy of the
-half message, and behind it the op that names the half message.
+half message, and behind it the op that names the half message.  A run of acks is read only.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what the usual clients write
 and nothing else: a frame with anything unusual about it ends the run and is left to the codecs in
@@ -56,6 +56,7 @@ from rmqha.wire.remoting.command import ONEWAY
 from rmqha.wire.remoting.fields import wire_name
 from rmqha.wire.remoting.frame import HEADER_LIMIT
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
+from rmqha.wire.remoting.headers.pop import AckMessageRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 
 MOST = cython.declare(cython.int, 256)
@@ -81,6 +82,7 @@ _MOST_HEADER = cython.declare(cython.Py_ssize_t, HEADER_LIMIT)
 _SHORT = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE_V2))
 _LONG = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE))
 _END = cython.declare(cython.longlong, int(RequestCode.END_TRANSACTION))
+_ACK = cython.declare(cython.longlong, int(RequestCode.ACK_MESSAGE))
 _ONEWAY = cython.declare(cython.longlong, ONEWAY)
 
 _LETTERS = cython.declare(
@@ -95,11 +97,14 @@ _LETTERS = cython.declare(
 """The letter of a field that has its long name."""
 
 END_LETTER = cython.declare(cython.int, 256)
-"""What the fields of an end that no message has are numbered from, in place of a letter."""
+"""What the fields of an end that no message has are numbered from, and then those of an ack, in
+place of a letter.
+"""
 
 _ITS_OWN = [
     wire_name(each).encode()
-    for each in fields(EndTransactionRequest)
+    for header in (EndTransactionRequest, AckMessageRequest)
+    for each in fields(header)
     if wire_name(each).encode() not in _LETTERS
 ]
 _LETTERS.update((name, END_LETTER + number) for number, name in enumerate(_ITS_OWN))
@@ -109,6 +114,12 @@ _END_HAS = cython.declare(cython.uint, 0x3F2003)
 """Fields that an end has to have, and those it may have: group, topic and broker's name among a
 message's, and its own from bit 16 on.
 """
+
+_ACK_NEEDS = cython.declare(cython.uint, 0x1C00012)
+_ACK_HAS = cython.declare(cython.uint, 0x1C02012)
+"""The same of an ack: topic and queue, its own from bit 22 on, and the broker's name."""
+
+_HANDLE_FIELDS = cython.declare(cython.int, 6)
 
 _WAIT = cython.declare(bytes, WAIT.encode())
 _DELAY = cython.declare(bytes, DELAY.encode())
@@ -213,6 +224,7 @@ class SendRun:
     """Room for a run, used again and again.
 
     @ivar count: Requests understood.
+    @ivar acks: How many of them are acks: all of them, or none.
     @ivar ends: How many of them end half messages.
     @ivar halves: Whether half messages are among them.
     @ivar end: Just past the last frame that was understood.
@@ -223,6 +235,7 @@ class SendRun:
     """
 
     count = cython.declare(cython.int, visibility="readonly")
+    acks = cython.declare(cython.int, visibility="readonly")
     ends = cython.declare(cython.int, visibility="readonly")
     halves = cython.declare(cython.bint, visibility="readonly")
     firsts = cython.declare(object, visibility="public")
@@ -338,7 +351,7 @@ class SendRun:
         length: cython.Py_ssize_t = len(data)
         self._data, self.count, self.end = data, 0, at
         self._used, self.unknown, self.code = 0, None, _END
-        self.ends, self.halves, self._now = 0, False, -1
+        self.acks, self.ends, self.halves, self._now = 0, 0, False, -1
         self._routes.clear()
         if self._records:
             self._records.clear()
@@ -367,7 +380,13 @@ class SendRun:
                 break
             if self._long if self._code == _SHORT else self._short:
                 break
-            if self._code == _END:
+            if self.acks < self.count if self._code == _ACK else self.acks:
+                break
+            if self._code == _ACK:
+                if not self._take_ack(row):
+                    break
+                self.acks += 1
+            elif self._code == _END:
                 if not self._take_end(row, routes):
                     break
                 self.ends += 1
@@ -427,6 +446,50 @@ class SendRun:
         self._routes.append(route)
         self.halves |= row.half
         return True
+
+    # --- acks -------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _take_ack(self, row: cython.pointer[_Row]) -> cython.bint:
+        """Find how much of a handle names its check point."""
+        left: cython.int = _HANDLE_FIELDS
+        if self._seen & _ACK_NEEDS != _ACK_NEEDS or self._seen | _ACK_HAS != _ACK_HAS:
+            return False
+        if row.oneway or row.body_size:
+            return False
+        stop: cython.Py_ssize_t = row.key + row.key_size
+        at: cython.Py_ssize_t = row.key
+        while at < stop:
+            if self._view[at] == 32:
+                left -= 1
+                if not left:
+                    row.key_size = at - row.key
+                    return True
+            at += 1
+        return left == 1
+
+    def acked(self) -> list:
+        """Of each ack what names its check point, which is group, topic, queue id and the first
+        fields of a handle; the message's queue offset, and its number.
+        """
+        found: list = []
+        i: cython.int
+        row: cython.pointer[_Row]
+        for i in range(self.count):
+            row = cython.address(self._rows[i])
+            key = (
+                self._data[row.group : row.group + row.group_size],
+                self._data[row.topic : row.topic + row.topic_size],
+                row.queue_id,
+                self._data[row.key : row.key + row.key_size],
+            )
+            found.append((key, row.queue_offset, row.opaque))
+        return found
+
+    def cut(self, count: int) -> None:
+        """Leave all acks but the first ones."""
+        self.count = self.acks = count
+        self.end = self._rows[count - 1].end
 
     # --- ends of half messages --------------------------------------------------------
 
@@ -625,7 +688,7 @@ class SendRun:
                     return False
                 if bit == 2:
                     self._code = self._value
-                    if self._code != _SHORT and self._code != _LONG and self._code != _END:
+                    if self._code not in (_SHORT, _LONG, _END, _ACK):
                         return False
                 if bit == 4:
                     row.oneway = self._value == _ONEWAY
@@ -941,13 +1004,17 @@ class SendRun:
         if self._seen & bit or stop <= start:
             return False
         self._seen |= bit
+        if number == 6:
+            row.group, row.group_size = start, stop - start
+        elif number == 7:
+            row.key, row.key_size = start, stop - start
         if number == 3:
             return self._is(start, stop, b"true") or self._is(start, stop, b"false")
-        if number > 3:  # the message's id, the transaction's
+        if 3 < number < 8:  # the message's id, the transaction's, the group, the handle
             return self._plain(start, stop)
         if not self._whole(start, stop) or self._value < 0:
             return False
-        if number == 0:
+        if number == 0 or number == 8:
             row.queue_offset = self._value
         elif number == 1:
             row.at = self._value
@@ -1373,7 +1440,7 @@ class SendRun:
     @property
     def codes(self) -> tuple:
         """How many requests it has of each code."""
-        return self._told(self.count - self.ends)
+        return ((_ACK, self.acks),) if self.acks else self._told(self.count - self.ends)
 
     @property
     def unwaited(self) -> tuple:

@@ -7,6 +7,7 @@ class Route:
 
 class SendRun:
     count: int
+    acks: int
     ends: int
     halves: bool
     firsts: list[int]
@@ -34,6 +35,8 @@ class SendRun:
     def read(
         self, data: bytes, at: int, stop: int, routes: Mapping[bytes, Route | None]
     ) -> int: ...
+    def acked(self) -> list[tuple[tuple[bytes, bytes, int, bytes], int, int]]: ...
+    def cut(self, count: int) -> None: ...
     def fitting(self, room: int) -> tuple[int, int]: ...
     def write(
         self,

@@ -236,9 +236,9 @@ class AckTests(ServedTestCase):
         self.assertEqual(answers, {0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 17})
         self.passes(0.02)
         acks = [json.loads(record.body) for record in self.waiting()[2:]]
-        self.assertEqual(
-            [told.get("aol", told["ao"]) for told in acks], [0, 0, [1, 2]], "the first was alone"
-        )
+        told = [offset for each in acks for offset in each.get("aol", [each["ao"]])]
+        self.assertEqual(sorted(told), [0, 0, 1, 2])
+        self.assertLess(len(acks), 4)
         self.writer.outcome = NotWritable("test", "no room")
         self.skips(12)
         self.assertEqual(len(self.serving.revival.points), 0)
