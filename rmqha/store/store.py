@@ -316,10 +316,10 @@ class Store(NodePart):
         limit = self.settings.max_message_size
         key = (message.topic, message.queue_id)
         if batch and self.compiled:
-            run = BatchRun(BatchForm.of(message, limit), key)
-            if run.read(message.body):
+            run = BatchRun.of(BatchForm.of(message, limit), key)
+            if run.read(message.body, 0, len(message.body)):
                 begin, end = self.put_run(run, b"")
-                return Receipt(begin, end, run.queue_offset, run.ids())
+                return Receipt(begin, end, run.queue_offset, run.ids().decode())
         records = (
             encode_batch(message, max_message_size=limit)
             if batch

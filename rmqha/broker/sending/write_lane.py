@@ -3,8 +3,8 @@ log, and from the log to the answers, without a command, a header or a message m
 
 What it may not decide it leaves to L{Sending<rmqha.broker.sending.send.Sending>} and
 L{Transactions<rmqha.broker.sending.transactions.Transactions>}, frame by frame and in order: topics
-that do not exist yet or may not be written to, retries, batches, ends of half messages that are
-not known here, and whatever would be refused.  Both ways give the same records and the same
+that do not exist yet or may not be written to, retries, ends of half messages that are not known
+here, and whatever would be refused.  Both ways give the same records and the same
 answers.
 
 Source: docs/architecture.rst, The write lane.
@@ -60,7 +60,7 @@ def _packed(host: Host) -> bytes:
 
 @define(eq=False, kw_only=True)
 class WriteLane:
-    """Serves runs of requests 10, 310 and 37, and those of 200051 that it reads for others.
+    """Serves runs of requests 10, 310, 320 and 37, and those of 200051 that it reads for others.
 
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as

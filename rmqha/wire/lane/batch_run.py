@@ -17,20 +17,19 @@ from __future__ import annotations
 import cython
 from cython.cimports.libc.stdlib import free, malloc, realloc
 from cython.cimports.libc.string import memchr, memcmp, memcpy
-from cython.cimports.rmqha.wire.lane.big_endian import hex16, int4, put4, put8
+from cython.cimports.rmqha.wire.lane.big_endian import crc_at, hex16, int4, put4, put8
 from isal.isal_zlib import crc32
 
+from rmqha.wire.lane.native_crc import CRC
 from rmqha.wire.log.encode import MAX_BATCH, MAX_PROPERTIES, BatchForm
 from rmqha.wire.log.hashing import MASK
 from rmqha.wire.log.layout import (
     BODY_CRC_AT,
     FLAG_AT,
-    HOST_SIZE,
     MAX_RECORD_OVERHEAD,
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     SIZE_AT,
-    STORE_TIMESTAMP_AT,
 )
 
 FIRST_ROOM = cython.declare(cython.Py_ssize_t, 256)
@@ -46,6 +45,7 @@ _MOST = cython.declare(cython.Py_ssize_t, MAX_BATCH)
 _MOST_PROPERTIES = cython.declare(cython.Py_ssize_t, MAX_PROPERTIES)
 _OVERHEAD = cython.declare(cython.Py_ssize_t, MAX_RECORD_OVERHEAD)
 _MASK = cython.declare(cython.longlong, MASK)
+_CRC = cython.declare(cython.size_t, CRC)
 
 _SIZE = cython.declare(cython.Py_ssize_t, SIZE_AT)
 _BODY_CRC = cython.declare(cython.Py_ssize_t, BODY_CRC_AT)
@@ -75,10 +75,12 @@ class BatchRun:
     """A batch that is stored whole or not at all.
 
     @ivar count: Its messages.
+    @ivar size: Bytes of their records.
     @ivar queue_offset: Of the first one, once they are written.
     """
 
     count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    size = cython.declare(cython.Py_ssize_t, visibility="readonly")
     queue_offset = cython.declare(cython.longlong, visibility="readonly")
     _key: object
     _body: bytes
@@ -92,7 +94,6 @@ class BatchRun:
     _stored_at = cython.declare(cython.Py_ssize_t)
     _rows: cython.pointer[_Row]
     _room = cython.declare(cython.Py_ssize_t)
-    _total = cython.declare(cython.Py_ssize_t)
     _begin = cython.declare(cython.longlong)
 
     def __cinit__(self) -> None:
@@ -104,33 +105,44 @@ class BatchRun:
     def __dealloc__(self) -> None:
         free(self._rows)
 
-    def __init__(self, form: BatchForm, key: object) -> None:
-        """@param key: What the queue is known by, where its next offset is kept."""
+    def __init__(
+        self, head: bytes, topic: bytes, pairs: list, key: object, *, host: bytes, most_body: int
+    ) -> None:
+        """@param head: A record up to its body, without what differs.
+        @param topic: As a record has it.
+        @param pairs: Names and whole properties of those that each message gets unless it has them.
+        @param key: What the queue is known by, where its next offset is kept.
+        @param host: Of the store, as ids have it.
+        @param most_body: C{maxMessageSize}.
+        """
+        self._head, self._topic, self._pairs, self._key = head, topic, pairs, key
+        # Behind the store's host only three numbers follow.
+        self._stored_at = len(head) - 16 - len(host) // 2 - 8
+        self._host_text, self._most_body = host, most_body
+        self.count = 0
+
+    @classmethod
+    def of(cls, form: BatchForm, key: object) -> BatchRun:
+        """The same of what is read already."""
         record = form.record
         empty: bytes = bytes(record.fill(0, b"", b"", 0))
-        self._topic = record.topic
-        self._head = empty[: len(empty) - len(self._topic) - 2]
-        self._stored_at = STORE_TIMESTAMP_AT + len(record.born) - HOST_SIZE
-        self._host_text = record.store.hex().upper().encode()
-        self._most_body = record.most
-        self._key = key
-        self._pairs = list(form.common.items())
-        self.count = 0
+        host: bytes = record.store.hex().upper().encode()
+        head: bytes = empty[: len(empty) - len(record.topic) - 2]
+        pairs: list = list(form.common.items())
+        return cls(head, record.topic, pairs, key, host=host, most_body=record.most)
 
     # --- reading --------------------------------------------------------------------
 
-    def read(self, body: bytes) -> bool:
+    def read(self, body: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bool:
         """Find the messages, and how long their records will be.
 
-        @param body: The client's encoding of them.
+        @param body: The client's encoding of them, from C{at} to C{end}.
         @return: Whether all of it was understood.
         """
         view: cython.const[cython.uchar][::1] = body
-        at: cython.Py_ssize_t = 0
-        end: cython.Py_ssize_t = len(body)
         row: cython.pointer[_Row]
-        self._body, self.count, self._total = body, 0, 0
-        if not self._commons():
+        self._body, self.count, self.size = body, 0, 0
+        if not 0 <= at <= end <= len(body) or not self._commons():
             return False
         while at < end:
             if self.count == _MOST or end - at < ENTRY + 2:
@@ -151,7 +163,7 @@ class BatchRun:
             if not self._measured(row):
                 return False
             at = row.properties + row.properties_size
-            self._total += row.size
+            self.size += row.size
             self.count += 1
         return self.count > 0
 
@@ -228,7 +240,7 @@ class BatchRun:
 
         @return: That, and the bytes of all their records.
         """
-        return self.count if self._total <= room else 0, self._total
+        return self.count if self.size <= room else 0, self.size
 
     def write(
         self,
@@ -248,7 +260,7 @@ class BatchRun:
         @param offset: The same, in the log.
         @param count: All of them.
         @param stored: Milliseconds since 1970.
-        @param born_host: The message has said that already.
+        @param born_host: IPv4 address and port of the client; empty if the head has it.
         @param next_offsets: By the keys of queues; moved on.
         @return: The offset of the last one.
         @raise ValueError: If they have no room there.
@@ -257,8 +269,11 @@ class BatchRun:
         i: cython.Py_ssize_t
         if not count or count != self.count:
             raise ValueError(f"{count} of {self.count} records")
-        if position < 0 or file.shape[0] - position < self._total:
-            raise ValueError(f"{self._total} bytes at {position} of {file.shape[0]}")
+        if position < 0 or file.shape[0] - position < self.size:
+            raise ValueError(f"{self.size} bytes at {position} of {file.shape[0]}")
+        if born_host:
+            born: cython.Py_ssize_t = self._stored_at - len(born_host)
+            self._head = self._head[:born] + born_host + self._head[self._stored_at :]
         known = next_offsets.get(self._key)
         self.queue_offset = 0 if known is None else known
         self._begin = offset
@@ -282,10 +297,14 @@ class BatchRun:
 
         @return: Just past it.
         """
-        data = cython.cast(cython.p_const_char, self._body)
+        data = cython.cast(cython.p_const_uchar, cython.cast(cython.p_const_char, self._body))
         head: cython.Py_ssize_t = len(self._head)
         topic: cython.Py_ssize_t = len(self._topic)
-        crc: cython.longlong = crc32(self._body[row.body : row.body + row.body_size])
+        crc: cython.longlong
+        if _CRC:
+            crc = crc_at(_CRC, data + row.body, row.body_size)
+        else:
+            crc = crc32(self._body[row.body : row.body + row.body_size])
         memcpy(to, cython.cast(cython.p_const_char, self._head), head)
         put4(to + _SIZE, row.size)
         put4(to + _BODY_CRC, crc & _MASK)
@@ -325,7 +344,7 @@ class BatchRun:
 
     # --- answering ------------------------------------------------------------------------
 
-    def ids(self) -> str:
+    def ids(self) -> bytes:
         """What tells a producer where each message is, with commas between."""
         head: cython.Py_ssize_t = len(self._host_text)
         out = cython.cast(cython.p_uchar, malloc(self.count * (head + 17) + 1))
@@ -342,6 +361,6 @@ class BatchRun:
                 memcpy(to, cython.cast(cython.p_const_char, self._host_text), head)
                 to = hex16(to + head, offset)
                 offset += self._rows[i].size
-            return cython.cast(cython.p_char, out)[: to - out].decode("ascii")
+            return cython.cast(cython.p_char, out)[: to - out]
         finally:
             free(out)

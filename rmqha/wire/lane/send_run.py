@@ -1,8 +1,9 @@
 """A run of requests that write: read, written into the log, answered, each in one pass.
 
 They are messages, plain, delayed, timer and half ones, and one-way ends of half messages that this
-process has stored itself.  An end is written as the usual way does it: a commit as a copy of the
-half message, and behind it the op that names the half message.  A run of acks is read only.
+process has stored itself; or batches.  An end is written as the usual way does it: a commit as a
+copy of the half message, and behind it the op that names the half message.  A run of acks is read
+only.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what the usual clients write
 and nothing else: a frame with anything unusual about it ends the run and is left to the codecs in
@@ -24,9 +25,10 @@ from base64 import urlsafe_b64encode
 import cython
 from attrs import fields
 from cython.cimports.libc.stdlib import free, malloc
-from cython.cimports.libc.string import memcmp, memcpy, memmove
+from cython.cimports.libc.string import memcmp, memcpy, memmove, memset
 from cython.cimports.rmqha.wire.lane.big_endian import hex16, int4, int8, put4, put8
 
+from rmqha.wire.lane.batch_run import BatchRun
 from rmqha.wire.log.encode import MAX_PROPERTIES, MAX_TOPIC
 from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.layout import MAGIC_V1, MAX_RECORD_OVERHEAD, MIN_RECORD
@@ -71,6 +73,9 @@ MOVED = cython.declare(cython.Py_ssize_t, 256)
 MOST_NAMES = cython.declare(cython.int, 32)
 """Most properties of a message."""
 
+MOST_IN_BATCH = cython.declare(cython.Py_ssize_t, 4096)
+"""Most messages of a batch: the header of its answer can still be read."""
+
 INT32 = cython.declare(cython.longlong, 1 << 31)
 
 _MAGIC = cython.declare(cython.longlong, MAGIC_V1)
@@ -81,6 +86,7 @@ _MOST_PROPERTIES = cython.declare(cython.Py_ssize_t, MAX_PROPERTIES)
 _MOST_HEADER = cython.declare(cython.Py_ssize_t, HEADER_LIMIT)
 _SHORT = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE_V2))
 _LONG = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE))
+_BATCH = cython.declare(cython.longlong, int(RequestCode.SEND_BATCH_MESSAGE))
 _END = cython.declare(cython.longlong, int(RequestCode.END_TRANSACTION))
 _ACK = cython.declare(cython.longlong, int(RequestCode.ACK_MESSAGE))
 _ONEWAY = cython.declare(cython.longlong, ONEWAY)
@@ -182,6 +188,7 @@ _Row = cython.struct(
     offset=cython.longlong,
     oneway=cython.bint,
     half=cython.bint,
+    batch=cython.bint,
     level=cython.int,
     timed=cython.bint,
     named=cython.bint,
@@ -275,6 +282,9 @@ class SendRun:
     _record_at: object
     _outlived: object
     _records: list
+    _batches: list
+    _pairs: list
+    _cluster_pair: tuple
     _ending: set
 
     def __cinit__(self) -> None:
@@ -322,6 +332,8 @@ class SendRun:
         self._clients_flags = clients_flags
         self._most_body, self._most_frame = most_body, most_frame
         self._routes, self._records, self._ending = [], [], set()
+        self._batches = []
+        self._cluster_pair = cluster[: cluster.find(b"\x01") + 1], cluster
         self._stored, self._record_at, self._outlived = stored, record_at, outlived
         self._half_route = Route(_HALF_TOPIC, [(HALF_TOPIC, 0)], 0)
         self._op_route = Route(_OP_TOPIC, [(HALF_DONE_TOPIC, 0)], 0)
@@ -353,6 +365,7 @@ class SendRun:
         self._used, self.unknown, self.code = 0, None, _END
         self.acks, self.ends, self.halves, self._now = 0, 0, False, -1
         self._routes.clear()
+        self._batches.clear()
         if self._records:
             self._records.clear()
             self._ending.clear()
@@ -367,7 +380,7 @@ class SendRun:
                 break
             row = cython.address(self._rows[self.count])
             row.properties, row.properties_size = self._used, 0
-            row.half, row.level, row.word = False, 0, 0
+            row.half, row.batch, row.level, row.word = False, False, 0, 0
             row.timed, row.named, row.key_size = False, False, 0
             self._seen = 0
             self._short = self._long = False
@@ -378,7 +391,7 @@ class SendRun:
             row.body_size -= row.body
             if self.count and kind != self._kind:
                 break
-            if self._long if self._code == _SHORT else self._short:
+            if self._long if self._code == _SHORT or self._code == _BATCH else self._short:
                 break
             if self.acks < self.count if self._code == _ACK else self.acks:
                 break
@@ -387,7 +400,7 @@ class SendRun:
                     break
                 self.acks += 1
             elif self._code == _END:
-                if not self._take_end(row, routes):
+                if self._batches or not self._take_end(row, routes):
                     break
                 self.ends += 1
             else:
@@ -427,10 +440,14 @@ class SendRun:
         route: Route = found
         if not 0 <= row.queue_id < route.queues or row.body_size > self._most_body:
             return False
+        if row.batch != (self._code == _BATCH) or (row.batch and self.ends):
+            return False
         if not self._kept(row):
             return False
         row.sys_flag = row.sys_flag & self._clients_flags | route.sys_flag
         row.place = row.queue_id
+        if row.batch:
+            return self._take_batch(row, route)
         if row.half:
             route, row.place = self._half_route, 0
         elif row.level:
@@ -445,6 +462,32 @@ class SendRun:
         self._used = row.properties + row.properties_size
         self._routes.append(route)
         self.halves |= row.half
+        return True
+
+    @cython.cfunc
+    def _take_batch(self, row: cython.pointer[_Row], route: Route) -> cython.bint:
+        """Find how long a batch's records will be; its properties are taken apart by L{_kept}."""
+        # There is room: the properties have been copied.
+        to: cython.p_uchar = self._scratch + row.properties
+        memset(to, 0, 88)
+        put4(to + 4, _MAGIC)
+        put4(to + 12, row.place)
+        put4(to + 36, row.sys_flag)
+        put8(to + 40, row.born)
+        memcpy(to + 64, self._chars(self._store_host), 8)
+        batch = BatchRun(
+            cython.cast(cython.p_char, to)[:88],
+            bytes((row.topic_size,)) + route.topic,
+            self._pairs,
+            route.keys[row.place],
+            host=self._host_text,
+            most_body=self._most_body,
+        )
+        if not batch.read(self._data, row.body, row.end) or batch.count > MOST_IN_BATCH:
+            return False
+        row.size = batch.size
+        self._routes.append(route)
+        self._batches.append(batch)
         return True
 
     # --- acks -------------------------------------------------------------------------
@@ -688,7 +731,7 @@ class SendRun:
                     return False
                 if bit == 2:
                     self._code = self._value
-                    if self._code not in (_SHORT, _LONG, _END, _ACK):
+                    if self._code != _ACK and not self._is_ours():
                         return False
                 if bit == 4:
                     row.oneway = self._value == _ONEWAY
@@ -706,6 +749,12 @@ class SendRun:
                 return at == q - 1 and members & 11 == 11
             if view[at] != 44:
                 return False
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _is_ours(self) -> cython.bint:
+        code = self._code
+        return code in (_SHORT, _LONG, _END, _BATCH)
 
     @cython.cfunc
     def _member(self, key: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.uint:
@@ -891,7 +940,7 @@ class SendRun:
         if size < 21:
             return False
         self._code = view[at] << 8 | view[at + 1]
-        if self._code != _SHORT and self._code != _LONG and self._code != _END:
+        if not self._is_ours():
             return False
         row.opaque = int4(view, at + 5)
         row.oneway = int4(view, at + 9) == _ONEWAY
@@ -969,7 +1018,8 @@ class SendRun:
             row.topic, row.topic_size = start, stop - start
             return row.topic_size <= _MOST_TOPIC and self._plain(start, stop)
         if letter == 107 or letter == 109:  # unit mode, batch
-            if letter == 107 and self._is(start, stop, b"true"):
+            if self._is(start, stop, b"true"):
+                row.batch |= letter == 109
                 return True
             return self._is(start, stop, b"false")
         if not self._whole(start, stop):
@@ -1085,9 +1135,10 @@ class SendRun:
             ):
                 if not self._waits(middle + 1, end):
                     return False
-                at = end + 1
-                continue
-            if self._special(at, size) and not self._moves(row, at, middle, end):
+                if not row.batch:
+                    at = end + 1
+                    continue
+            if self._special(at, size) and (row.batch or not self._moves(row, at, middle, end)):
                 return False
             if count == MOST_NAMES:
                 return False
@@ -1106,6 +1157,14 @@ class SendRun:
             scratch[to] = 2
             to += 1
             at = end + 1
+        if row.batch:
+            self._pairs = []
+            for i in range(count):
+                at, size = names[2 * i], names[2 * i + 1] + 1
+                end = names[2 * i + 2] if i + 1 < count else to
+                self._pairs.append((scratch[at : at + size], scratch[at:end]))
+            self._pairs.append(self._cluster_pair)
+            return True
         target: cython.p_uchar = scratch + to
         if row.half and not self._same_in_json(row.key, row.key_size):
             return False
@@ -1291,9 +1350,25 @@ class SendRun:
         data = cython.cast(cython.p_const_char, self._data)
         to = cython.address(file[position])
         ended: cython.int = 0
+        last: cython.longlong = 0
         for i in range(count):
             row = cython.address(self._rows[i])
             route: Route = self._routes[i]
+            if row.batch:
+                batch = self._batches[i]
+                last = batch.write(
+                    file,
+                    to - cython.address(file[0]),
+                    offset,
+                    count=batch.count,
+                    stored=stored,
+                    born_host=born_host,
+                    next_offsets=next_offsets,
+                )
+                row.queue_offset = batch.queue_offset
+                to += row.size
+                offset += row.size
+                continue
             if row.word:
                 to = self._write_end(
                     to, row, route, offset, stored, self._records[ended], ended, next_offsets
@@ -1333,7 +1408,7 @@ class SendRun:
             offset += row.size
         self.count, self.end, self.ends = count, row.end, ended
         self._records.clear()
-        return row.offset
+        return last if row.batch else row.offset
 
     @cython.cfunc
     def _next(self, next_offsets: dict, key: object) -> cython.longlong:
@@ -1472,7 +1547,7 @@ class SendRun:
         words: list = []
         more: cython.Py_ssize_t = 0
         for i in range(self.count):
-            word: bytes = self._word(cython.address(self._rows[i]))
+            word: bytes = self._batches[i].ids() if self._rows[i].batch else self._word(i)
             words.append(word)
             more += len(word)
         out = cython.cast(cython.p_uchar, malloc(size * self.count + more + 1))
@@ -1489,10 +1564,11 @@ class SendRun:
             free(out)
 
     @cython.cfunc
-    def _word(self, row: cython.pointer[_Row]) -> bytes:
+    def _word(self, number: cython.int) -> bytes:
         """By what a message that waits is recalled, or the transaction of a half one; empty for
         others.
         """
+        row = cython.address(self._rows[number])
         if row.oneway or not (row.timed or row.half):
             return b""
         key: bytes = cython.cast(cython.p_char, self._scratch + row.key)[: row.key_size]
@@ -1522,8 +1598,12 @@ class SendRun:
         fields = to
         if not json:
             to = self._piece(to, pieces[2])
-        to = self._piece(to, self._host_text)
-        to = hex16(to, row.offset)
+        if row.batch:
+            if not json:
+                put4(to - 4, len(word))
+            to, word = self._piece(to, word), b""
+        else:
+            to = hex16(self._piece(to, self._host_text), row.offset)
         to = self._piece(to, pieces[2 if json else 3])
         queue_id: cython.longlong = 0 if row.timed else row.queue_id
         to = self._decimal(to, queue_id) if json else self._counted(to, queue_id)

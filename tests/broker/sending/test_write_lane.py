@@ -556,6 +556,32 @@ class BothWaysTests(LaneTestCase):
         many = Command(code=code, opaque=2, ext=ext, body=bytes(body), serialize=kind)
         self.drive(b"".join(map(encode, (single, many, single))), cuts)
 
+    def test_usual_batches(self) -> None:
+        """What producers send as batches goes the short way, with other batches in a run, and with
+        singles and ends of half messages behind them; one of very many messages does not.
+        """
+        own = "UNIQ_KEY\x0171\x02WAIT\x01true\x02"
+        for kind in SerializeType:
+            frames, short = [], 0
+            for number, count in enumerate((1, 2, 33, 4097, 1, 200, 5, 5)):
+                items = [(bytes(n % 50), own if n % 3 else "") for n in range(count)]
+                told = properties(WAIT="true", TAGS="T")
+                ext = sending("Orders", queue_id=number % 4, batch=True, properties=told)
+                many = Command(
+                    code=320,
+                    opaque=number,
+                    ext=ext,
+                    body=batch(*items),
+                    flag=2 * (number == 2),
+                    serialize=kind,
+                )
+                frames.append(encode(many))
+                short += count < 4097
+            ext = sending("Orders", properties=HALF)
+            frames.append(encode(Command(code=310, opaque=99, ext=ext, serialize=kind)))
+            one = encode(Command(code=310, opaque=98, ext=sending("Orders"), serialize=kind))
+            self.assertEqual(short + 3, self.drive(b"".join([*frames, one, one]), []))
+
     def test_captures(self) -> None:
         """What real clients sent.  Most of it goes the short way."""
         short = count = 0

@@ -78,8 +78,8 @@ def _usual(message: Message, queue_offset: int, offset: int, stored: int) -> tup
 
 
 def _short(message: Message, queue_offset: int, offset: int, stored: int) -> tuple[Any, ...]:
-    run = BatchRun(BatchForm.of(message, MAX_MESSAGE), KEY)
-    if not run.read(message.body):
+    run = BatchRun.of(BatchForm.of(message, MAX_MESSAGE), KEY)
+    if not run.read(message.body, 0, len(message.body)):
         encode_batch(message, max_message_size=MAX_MESSAGE)
         return ("refused", "for nothing")
     count, total = run.fitting(1 << 30)
@@ -96,7 +96,7 @@ def _short(message: Message, queue_offset: int, offset: int, stored: int) -> tup
     assert (file[:10], file[-10:]) == (b"\xaa" * 10, b"\xaa" * 10), "nothing else is written"
     assert offsets == {KEY: queue_offset + run.count}, "the next offset"
     assert run.queue_offset == queue_offset, "the first offset"
-    return bytes(file[10:-10]), last, run.ids()
+    return bytes(file[10:-10]), last, run.ids().decode()
 
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
@@ -160,14 +160,14 @@ class BatchRunTests(SynchronousTestCase):
         """A batch with more common properties than are known here is left to the usual way."""
         properties = b"".join(b"%d\x01v\x02" % number for number in range(33))
         message = evolve(PLAIN, body=entry(b"1", b""), properties=properties)
-        run = BatchRun(BatchForm.of(message, MAX_MESSAGE), KEY)
-        self.assertFalse(run.read(message.body))
+        run = BatchRun.of(BatchForm.of(message, MAX_MESSAGE), KEY)
+        self.assertFalse(run.read(message.body, 0, len(message.body)))
 
     def test_all_or_none(self) -> None:
         """A batch fits whole or not at all, and is written only where there is room."""
         message = evolve(PLAIN, body=entry(b"1", b"") * 3)
-        run = BatchRun(BatchForm.of(message, MAX_MESSAGE), KEY)
-        self.assertTrue(run.read(message.body))
+        run = BatchRun.of(BatchForm.of(message, MAX_MESSAGE), KEY)
+        self.assertTrue(run.read(message.body, 0, len(message.body)))
         count, total = run.fitting(1 << 20)
         self.assertEqual((3, total, (0, total)), (count, total, run.fitting(total - 1)))
         file, offsets = memoryview(bytearray(total + 5)), {KEY: 7}
