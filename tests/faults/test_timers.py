@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
-from rmqha.wire.names import TIMER_DELIVER
+from rmqha.wire.names import TIMER_DELIVER, TIMER_ROLLS
 from tests.faults.harness import FaultTestCase, rounds
 
 TOPIC = "Timed"
@@ -99,6 +99,24 @@ class TimerTests(FaultTestCase):
         self.assertGreater(len(sent), 200)
         self.until_delivered(master)
         self.assertOnce(master, sent)
+        self.assertEqual([], master.complaints())
+
+    def test_killed_while_it_stores_anew(self) -> None:
+        """The same where most are stored anew on the way, once or twice: their time is beyond a
+        window that is short.
+        """
+        keys = {"timerRollWindowSlot": 7, "timerPrecisionMs": 200}
+        master = self.node("master", "master", **keys).start()
+        with self.under_load(master) as sent:
+            self.killed_often(master, 4, 1.5, 3.0)
+        self.until_delivered(master)
+        self.assertOnce(master, sent)
+        rolls = Counter(
+            record.properties.get(TIMER_ROLLS, "0")
+            for (record,) in self.copies(master, TOPIC).values()
+        )
+        self.tell(f"how often they were stored anew: {dict(rolls)}")
+        self.assertGreater(rolls["2"], 20)
         self.assertEqual([], master.complaints())
 
     def test_killed_in_a_burst(self) -> None:
