@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
+from rmqha.broker.broker import Broker
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
@@ -83,6 +84,41 @@ class DeliveryTests(TimerTestCase):
         self.skips(4)
         self.assertEqual(self.got(), [b"y"])
         self.assertEqual(broker.timers.undeliverable, 1)
+
+    def fill(self, broker: Broker) -> None:
+        """Store more than the first file of the log has room for."""
+        while len(broker.store.log.folder.files) < 2:
+            self.send(bytes(1000), topic="Filler")
+        self.passes(0.02)
+
+    def test_file_deleted(self) -> None:
+        """A message whose file is deleted while it waits is told of, and others come; also when
+        it was deleted before a start.
+        """
+        broker = self.begin(sizes={"file_size": 1 << 14})
+        self.later(b"gone", 3000)
+        self.fill(broker)
+        broker.store.log.drop_first().remove()
+        self.later(b"kept", 3000)
+        self.skips(4)
+        self.assertEqual((self.got(), broker.timers.undeliverable), ([b"kept"], 1))
+        self.later(b"gone too", 3000)
+        self.fill(broker)
+        broker.store.log.drop_first().remove()
+        self.later(b"kept too", 3000)
+        self.again(sizes={"file_size": 1 << 14})
+        self.skips(4)
+        self.assertEqual(self.got(), [b"kept too"])
+
+    def test_stored_anew_before_its_file_is_deleted(self) -> None:
+        """What waits for longer than the window lies behind that file by then."""
+        broker = self.begin(sizes={"file_size": 1 << 14}, timers=TimerSettings(roll_window=10))
+        self.later(b"far", 30_000)
+        self.fill(broker)
+        self.skips(11)
+        broker.store.log.drop_first().remove()
+        self.skips(20)
+        self.assertEqual((self.got(), broker.timers.undeliverable), ([b"far"], 0))
 
     def test_clock_set_back(self) -> None:
         """A message that was sent after the clock was set back comes at its time."""
