@@ -127,6 +127,46 @@ class JavaConsumerTests(SiteTestCase):
         for member in (*members, puller):
             member.stop()
 
+    def test_beside_others(self) -> None:
+        """While a group pops a topic, some of whose messages came at a time of their own, others
+        read it as before: a 4.9.7 client sends and consumes, lite pull consumers share it, and a
+        pull consumer reads queue by queue.
+        """
+        java = self.java()
+        folder = self.folder / "old"
+        folder.mkdir()
+        tool = Tool(folder, "4.9.7")
+        self._processes.append(tool)
+        old = java_client(tool.start(), self.names)
+        with self.row(java, "pops beside 4.9.7 clients and consumers that pull"):
+            self.make_topic("Popped", 8)
+            java.consume("Popped", GROUP).stop()
+            self.mode("Popped", "POP")
+            member = java.consume("Popped", GROUP, pop=True)
+            plain = old.consume("Popped", "plain")
+            timed = [f"timed {n}" for n in range(COUNT)]
+            with Remote(int(self.address.rpartition(":")[2])) as sender:
+                asked = [
+                    send("Popped", body.encode(), at % 8, later=5000)
+                    for at, body in enumerate(timed)
+                ]
+                self.assertEqual({0}, {answer.code for answer in sender.ask_all(asked)})
+            sent = [f"plain {n}" for n in range(COUNT)]
+            old.send_surely("Popped", sent)
+            self.until_all([member], "plain", 90)
+            self.until_all([member], "timed", 90)
+            plain.until_got([*sent, *timed])
+            told = {"topic": "Popped", "tags": "*", "count": 2 * COUNT}
+            for number, client in enumerate((java, old)):
+                group = f"lite-{number}"
+                polled = client.process.do("lite", 90, namesrv=self.names, group=group, **told)
+                self.assertEqual(sorted([*sent, *timed]), sorted(one["body"] for one in polled))
+            pulled = self.tool.pull("Popped", self.names)
+            self.assertEqual(len({row.place for row in pulled}), 2 * COUNT)
+            for consumer in (member, plain):
+                self.assertEqual(len(consumer.bodies), len(set(consumer.bodies)), "twice")
+                consumer.stop()
+
     def waiting(self, status: dict[str, Any]) -> int:
         """How many pops wait."""
         return int(status["remoting"]["pop"]["waiting"])
