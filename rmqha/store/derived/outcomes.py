@@ -62,12 +62,15 @@ _Marks = tuple[int, ...]
 class _Target:
     """A queue that delayed messages go to.
 
-    @ivar read_from: The queue offset from which on all of it is in C{found}.
-    @ivar found: Queue offsets, by what tells most messages apart.
+    @ivar end: The queue offset behind the last one.
+    @ivar read: Up to where it was read, by where that began.
+    @ivar found: Queue offsets that were read and are of no message yet, by what tells most messages
+        apart.
     """
 
     queue: ConsumeQueue
-    read_from: int
+    end: int
+    read: dict[int, int] = field(factory=dict)
     found: dict[_Marks, list[int]] = field(factory=dict)
 
 
@@ -121,19 +124,24 @@ class DelayedCopies:
             return False
         topic, queue_id = target.queue.topic, target.queue.queue_id
         marks = record.body_crc, record.born_timestamp
-        start = min(self.lookup.by_time(topic, queue_id, due), target.read_from)
-        read: dict[_Marks, list[int]] = {}
-        for place in range(start, target.read_from):
-            found = self._marks(target.queue, place)
-            if found == marks and self._is_copy(record, target.queue, place):
+        for place in target.found.get(marks, ()):
+            if self._is_copy(record, target.queue, place):
+                target.found[marks].remove(place)
                 return True
-            read.setdefault(found, []).append(place)
-        # No copy so far: what was read is kept, as others may have been sent to this queue too.
-        for found, places in read.items():
-            target.found.setdefault(found, []).extend(places)
-        target.read_from = start
-        places = target.found.get(marks, [])
-        return any(self._is_copy(record, target.queue, place) for place in places)
+        start = place = self.lookup.by_time(topic, queue_id, due)
+        is_found = False
+        while place < target.end and not is_found:
+            if place in target.read:
+                # What is there is kept, as others were sent to this queue too.
+                place = target.read[place]
+                continue
+            found = self._marks(target.queue, place)
+            is_found = found == marks and self._is_copy(record, target.queue, place)
+            if not is_found:
+                target.found.setdefault(found, []).append(place)
+            place += 1
+        target.read[start] = place
+        return is_found
 
     def _target(self, record: Record) -> _Target | None:
         told = record.properties

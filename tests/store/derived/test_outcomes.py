@@ -115,6 +115,29 @@ class DelayTests(OutcomesTestCase):
             self.store.put(copy)
         self.assertEqual(self.first(), 7)
 
+    def test_one_moment(self) -> None:
+        """Each copy is read once, however many were delivered together: a start after a kill in a
+        burst of ten thousand does not take an hour.
+        """
+        waits = [self.delayed(b"%d" % n) for n in range(200)]
+        self.time += 1000
+        for copy in waits:
+            self.store.put(copy)
+        copies, read = DelayedCopies(self.lookup), 0
+        whole = copies._marks
+
+        def counted(*place: Any) -> Any:
+            nonlocal read
+            read += 1
+            return whole(*place)
+
+        self.patch(DelayedCopies, "_marks", lambda copies, *place: counted(*place))
+        for at in reversed(range(200)):
+            record = self.lookup.by_queue_offset(SCHEDULE_TOPIC, 0, at)
+            assert record is not None
+            self.assertTrue(copies.has(record, STORED + 1000))
+        self.assertEqual(read, 200)
+
     def test_alike(self) -> None:
         """Of messages that nobody can tell apart as many count as delivered as there are copies."""
         copies = [self.delayed(b"same") for _ in range(5)]
