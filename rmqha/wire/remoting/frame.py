@@ -191,11 +191,9 @@ class FrameDecoder:
     limit: int = FRAME_LIMIT
     # What was not looked at yet, from a position on.
     _unread: tuple[bytes, int] | None = field(init=False, default=None)
-    _head: bytearray = field(init=False, factory=bytearray)
-    _need: int = field(init=False, default=0)
-    _open: Command | None = field(init=False, default=None)
-    _missing: int = field(init=False, default=0)
+    # The begin of a frame, and how many bytes more have to come before it is looked at again.
     _pieces: list[bytes | bytearray | memoryview] = field(init=False, factory=list)
+    _missing: int = field(init=False, default=0)
     _dead: RemotingFrameError | None = field(init=False, default=None)
 
     @property
@@ -211,12 +209,9 @@ class FrameDecoder:
         @return: Bytes, and the position in them; C{None} within a frame, or after a broken one:
             then C{data} goes to L{receive}.
         """
-        if self._open is not None or self._head or self._dead is not None:
+        if self._dead is not None or len(data) < self._missing:
             return None
-        if self._unread is None:
-            return data, 0
-        kept, at = self._unread
-        return (kept[at:] + data, 0) if data else (kept, at)
+        return self._next(data)
 
     def leave(self, data: bytes, at: int) -> None:
         """Have the next call of L{receive} go on at a frame that begins at C{at}."""
@@ -232,61 +227,48 @@ class FrameDecoder:
         """
         if self._dead is not None:
             raise self._dead
+        if len(data) < self._missing:
+            self._collect(data)
+            return []
         try:
-            return self._receive(data, most)
+            return self._scan(*self._next(data), most)
         except RemotingFrameError as error:
             self._dead = error
             raise
 
-    def _receive(self, data: bytes, most: int | None) -> list[Command]:
-        commands: list[Command] = []
-        at = 0
-        if self._unread is not None:
+    def _next(self, data: bytes) -> tuple[bytes, int]:
+        """All bytes that were not decoded yet, from a frame's begin."""
+        if self._missing:
+            data, self._pieces, self._missing = b"".join((*self._pieces, data)), [], 0
+        elif self._unread is not None:
             (kept, at), self._unread = self._unread, None
-            data, at = (kept[at:] + data, 0) if data else (kept, at)
-        elif self._open is not None:
-            at = min(self._missing, len(data))
-            self._collect(data, at)
-            if self._missing:
-                return commands
-            self._open.body = b"".join(self._pieces)
-            commands.append(self._open)
-            self._open = None
-            self._pieces = []
-        elif self._head:
-            self._head += data
-            if len(self._head) < self._need:
-                return commands
-            data = bytes(self._head)
-            self._head = bytearray()
-        self._scan(data, at, len(data) if most is None else at + most, commands)
-        return commands
+            return (kept[at:] + data, 0) if data else (kept, at)
+        return data, 0
 
-    def _scan(self, data: bytes, at: int, stop: int, commands: list[Command]) -> None:
-        """Decode what lies whole in C{data} and begins before C{stop}, and keep the rest."""
+    def _scan(self, data: bytes, at: int, most: int | None) -> list[Command]:
+        """Decode what lies whole in C{data} and begins in time, and keep the rest."""
+        commands: list[Command] = []
         end = len(data)
+        stop = end if most is None else at + most
         while at < end:
             if at >= stop:
                 self._unread = data, at
-                return
-            body = at + 8
-            if body <= end:
+                break
+            begin = after = at + _PREFIX.size
+            if begin <= end:
                 size, kind, body_size = self._check(*_PREFIX.unpack_from(data, at))
-                body += size
-            if body > end:
-                self._head += memoryview(data)[at:]
-                self._need = body - at
-                return
-            command = _DECODERS[kind](data[body - size : body])
-            at = body + body_size
-            if at > end:
-                self._open = command
-                self._missing = body_size
-                self._collect(memoryview(data)[body:], end - body)
-                return
+                body = begin + size
+                after = body + body_size
+            if after > end:
+                self._missing = after - at
+                self._collect(memoryview(data)[at:])
+                break
+            command = _DECODERS[kind](data[begin:body])
+            at = after
             if body_size:
                 command.body = data[body:at]
             commands.append(command)
+        return commands
 
     def _check(self, total: int, word: int) -> tuple[int, int, int]:
         """@return: Bytes of the header, its kind, bytes of the body."""
@@ -300,11 +282,10 @@ class FrameDecoder:
             raise HeaderLengthOutOfRange(size, most)
         return size, kind, total - 4 - size
 
-    def _collect(self, data: bytes | memoryview, size: int) -> None:
-        """Keep the first bytes of C{data} for the open command's body."""
-        self._missing -= size
-        piece = memoryview(data)[:size]
-        if size >= _PIECE:
+    def _collect(self, piece: bytes | memoryview) -> None:
+        """Keep what came of a frame that is not whole."""
+        self._missing -= len(piece)
+        if len(piece) >= _PIECE:
             self._pieces.append(piece)
         elif self._pieces and isinstance(self._pieces[-1], bytearray):
             # A peer that sends byte by byte must not make us keep an object for each.
