@@ -49,6 +49,10 @@ FAR = 4 << 20
 """Bytes behind from which nobody waits for dispatch that is a little later, as while a log is
 copied."""
 
+ALONE = FAR if COMPILED else None
+"""Bytes behind up to which records are read one by one all the same: 0.7 us each where that is
+compiled, beside 0.9 us in arrays for 600, and 2.8 us in arrays for 64."""
+
 FAR_SLICE = 0.004
 """Seconds then: a few thousand records are cheaper together."""
 
@@ -123,7 +127,8 @@ class PacedDispatch:
             if behind <= LATE:
                 more = self.dispatcher.run(LIVE_SLICE, near=LATE)
             else:
-                more = self.dispatcher.run(SLICE if behind <= FAR else FAR_SLICE)
+                far = behind > FAR
+                more = self.dispatcher.run(FAR_SLICE if far else SLICE, near=None if far else ALONE)
         except DiskFull as error:
             self.starve(error)
             self._next = clock.callLater(RETRY, self._run)

@@ -16,6 +16,7 @@ from rmqha.store.derived import dispatch
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.paced_dispatch import (
+    ALONE,
     BUSY,
     BUSY_PAUSE,
     FAR,
@@ -101,7 +102,7 @@ class SliceTests(SynchronousTestCase):
         self.paced(stub).soon()
         self.clock.advance(LIVE_PAUSE)
         self.clock.pump([0.1, 0.1])
-        self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, None), (LIVE_SLICE, LATE)])
+        self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, ALONE), (LIVE_SLICE, LATE)])
 
     def test_urgent(self) -> None:
         """While a pop waits, what comes alone is dispatched at once, and not in each turn."""
