@@ -77,9 +77,7 @@ class ToldTests(SynchronousTestCase):
         self.assertIn("Something differs or is missing", self.told(""))
 
     def test_evidence(self) -> None:
-        """Where something was acknowledged and all is not well, what tells why is kept, before
-        the folder goes; not when the demo was interrupted.
-        """
+        """What tells why is kept if something acknowledged is not well, but not at interrupts."""
         self.told_of(lambda: False, ("m",))
         self.assertEqual(self.did, ["ended", ("there", ("node",), ("m",)), "removed"])
 

@@ -1,6 +1,4 @@
-"""Tests for C{make demo-failover}: what it checks at its end, where it has to see what is wrong,
-and what it takes for coordinator.
-"""
+"""Tests for C{make demo-failover}: what it checks at its end, and what coordinates."""
 
 from __future__ import annotations
 

@@ -125,9 +125,7 @@ class MutantTests(SynchronousTestCase):
     """C{tests/mutants.md}: what C{make mutants} changes, and why that is nothing."""
 
     def test_each_is_there(self) -> None:
-        """Each row names a line that its module still has: one that was changed since is to be
-        looked at anew; and a reason follows.
-        """
+        """Each row names a line that its module still has, and a reason follows."""
         rows = (ROOT / "tests" / "mutants.md").read_text(encoding="utf-8").splitlines()
         found = [re.fullmatch(r"- (\S+): `(.+)`: \w+", row) for row in rows]
         self.assertTrue(any(found))

@@ -60,8 +60,7 @@ class HealthLogTests(SynchronousTestCase):
         """What has lines of its own has none here, nor has what only other probes fail for."""
         told = HealthReason("failed", "a", told=True)
         unready = HealthReason("first-copy", "b", fails=HealthProbe.READY)
-        self.assertEqual(self.told(told, unready, looks=2), [])
-        self.assertEqual(self.told(), [])
+        self.assertEqual((self.told(told, unready, looks=2), self.told()), ([], []))
 
     def test_stopped(self) -> None:
         """A node that stops says nothing more."""

@@ -202,8 +202,7 @@ class AdminTests(SynchronousTestCase):
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"):
             for path in ("/status", "/healthz", "/readyz", "/livez", "/metrics"):
                 code, content, headers = self.ask(path, method)
-                self.assertEqual(code, 405)
-                self.assertEqual(headers.getRawHeaders(b"allow"), [b"GET, HEAD"])
+                self.assertEqual((code, headers.getRawHeaders(b"allow")), (405, [b"GET, HEAD"]))
                 self.assertIn("error", content)
 
     def test_drop_a_slot(self) -> None:
@@ -228,9 +227,7 @@ class AdminTests(SynchronousTestCase):
         self.assertIn("that is away: it is connected", content["error"])
 
     def test_drop_from_elsewhere(self) -> None:
-        """Only who is on the node's machine may, and has not been sent by a web page: its request
-        names the host that the page came from.
-        """
+        """Only who is on the node's machine may, and was not sent by another host's web page."""
         for host in ("evil.example", "192.0.2.7", "127.0.0.1.evil.example"):
             self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", host)[0], 403, host)
         self.patch(
@@ -241,9 +238,7 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", "localhost")[0], 200)
 
     def test_promotion(self) -> None:
-        """A slave is asked whether it may become the master, and told to; by PUT, which no web page
-        sends unasked, and from its machine alone.
-        """
+        """By PUT from its own machine alone a slave is asked whether it may lead, and told to."""
         self.assertEqual(self.ask("/promotion", "PUT")[:2], (409, {"error": NO_SLAVE}))
         slave = self.node.promotion = Slave()
         for method in ("GET", "POST", "DELETE"):

@@ -128,6 +128,5 @@ class LogOutputTests(SynchronousTestCase):
         """The file is the one that twistd was given."""
         path = Path(self.mktemp())
         self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
-        to = observer(LogSettings(), "a/0", str(path))
-        Logger("rmqha.x", observer=to).info("hello")
+        Logger("rmqha.x", observer=observer(LogSettings(), "a/0", str(path))).info("hello")
         self.assertIn("a/0 [x] hello", path.read_text())

@@ -17,8 +17,7 @@ class ReactorDelayTests(SynchronousTestCase):
         clock.advance(LOOK)
         clock.advance(LOOK + 1.0)
         clock.advance(LOOK)
-        self.assertEqual(delay.late.up_to((0.1, 1.0)), [2, 3, 3])
-        self.assertEqual(delay.late.longest, 1.0)
+        self.assertEqual((delay.late.up_to((0.1, 1.0)), delay.late.longest), ([2, 3, 3], 1.0))
 
     def test_stopped(self) -> None:
         """A stop leaves nothing on the reactor, and stopping before a start is no error."""

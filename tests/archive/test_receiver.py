@@ -506,9 +506,7 @@ class EndTests(ReceiverCase):
         return file.start + size
 
     def test_damaged_record(self) -> None:
-        """An old record whose body is damaged at the master: fetched again, then copied as it is,
-        and said; it is no damage of the archive's.
-        """
+        """An old record damaged at the master: fetched again, copied as it is, said, not ours."""
         for row in (2, 4):
             self.theirs, self.root = self.filled(*SIZES), self.folder() / "archive"
             self.copied_damage(row)
@@ -637,9 +635,7 @@ class OpenTests(ReceiverCase):
                 ArchiveManifest.read(self.root)
 
     def test_other_files(self) -> None:
-        """Files of another log beneath what it says of itself are neither gone on with nor restored
-        from; those of a release that did not say it are.
-        """
+        """Files of another log are not gone on with or restored from; nameless older ones are."""
         self.received()
         known = ArchiveManifest.read(self.root)
         assert known is not None, "it was written"

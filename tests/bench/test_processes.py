@@ -92,5 +92,4 @@ class KernelTests(SynchronousTestCase):
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         self.assertEqual(inside, (before[1], before[1]))
-        self.assertEqual(most, before[1])
-        self.assertEqual(after, lowered)
+        self.assertEqual((most, after), (before[1], lowered))

@@ -177,8 +177,7 @@ class MakeTests(TargetTestCase):
         target, producers = self.target(Clock())
         asked = self.names((0, ["TBW102"]), (0, ["TBW102", "Bench"]))
         target.make("127.0.0.1:2", 8)
-        self.assertEqual(producers.made, [("127.0.0.1:2", "Bench", 8)])
-        self.assertEqual(asked, [1])
+        self.assertEqual((producers.made, asked), ([("127.0.0.1:2", "Bench", 8)], [1]))
 
     def test_many(self) -> None:
         """The name server has to know all of them."""
@@ -216,5 +215,4 @@ class SamplerTests(SynchronousTestCase):
         sampler = Sampler({"nobody": (1 << 22) + 1})
         sampler.heard({"span": "begin"})
         sampler.heard({"span": "end"})
-        error = self.assertRaises(AssertionError, sampler.result)
-        self.assertIn("No such file", str(error))
+        self.assertIn("No such file", str(self.assertRaises(AssertionError, sampler.result)))

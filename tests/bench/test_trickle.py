@@ -62,8 +62,7 @@ class ClientTests(SynchronousTestCase):
         """An answer to nothing and an end of the connection are errors."""
         for data in (answer() * 3, b""):
             with connected() as (ours, _):
-                client = self.client(ours)
-                self.assertRaises(Refused, list, client.receive(data))
+                self.assertRaises(Refused, list, self.client(ours).receive(data))
 
     def test_full_socket(self) -> None:
         """A message of which a socket takes a part only is an error."""
@@ -107,8 +106,7 @@ class TrickleTests(SynchronousTestCase):
             for thread in threads:
                 thread.join()
         said = found(run)
-        self.assertEqual(said["messages"], 4)
-        self.assertEqual(len(run.late), 4)
+        self.assertEqual((said["messages"], len(run.late)), (4, 4))
         self.assertGreaterEqual(min(run.late), 0.0)
         self.assertGreaterEqual(min(run.micros), 0.0)
         self.assertLessEqual(said["p50"], said["p99"])

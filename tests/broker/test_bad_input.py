@@ -159,8 +159,7 @@ class AllRequestsTests(BrokerTestCase):
         """A master answers all of them, and then goes on as before."""
         self.begin(slave=False)
         self.each()
-        client = self.connect()
-        self.assertEqual(client.ask(SEND_V2, sending(TOPIC), b"good").code, 0)
+        self.assertEqual(self.connect().ask(SEND_V2, sending(TOPIC), b"good").code, 0)
         self.clock.advance(1)
         self.saved(self.serve)
 
@@ -262,8 +261,7 @@ class BadMessagesTests(BrokerTestCase):
             for body in (b"", b"{", b"x" * 200_000):
                 self.assertIsNone(client.ask(code, {"topic": "a b"}, body, oneway=True))
         self.clock.advance(20)
-        self.assertEqual(client.heard(), [])
-        self.assertEqual(self.complaints.events, [])
+        self.assertEqual((client.heard(), self.complaints.events), ([], []))
 
 
 class TooManyTests(BrokerTestCase):
@@ -396,8 +394,7 @@ class BadPeersTests(BrokerTestCase):
                 Command(code=SEND_V2, opaque=2 * number, ext=sending(TOPIC), body=b"x"),
                 Command(code=Code.PULL_MESSAGE, opaque=2 * number + 1, ext=ext),
             )
-        self.assertEqual(client.heard(), [])
-        self.assertEqual(len(writes), 1000)
+        self.assertEqual((client.heard(), len(writes)), ([], 1000))
         for done in writes:
             done.callback(PutStatus.PUT_OK)
         self.assertEqual(

@@ -1,6 +1,4 @@
-"""A master's tables after a crash: they agree with its log again before clients are let in, and no
-turn of the reactor does all of that.
-"""
+"""A master's tables agree with its log before clients come, not all in one turn."""
 
 from __future__ import annotations
 
@@ -132,9 +130,7 @@ class BringBackTests(BrokerTestCase):
         self.assertEqual(self.master.store.next_offset("D", 0), 2)
 
     def test_idle_topic(self) -> None:
-        """A queue of which nothing is left goes on where its furthest group is: each group gets
-        what comes, and none of them is moved.
-        """
+        """An empty queue goes on at its furthest group: each gets what comes, none is moved."""
         self.master.topics.put(TopicConfig(topic_name="E"))
         for group, offset in (("slow", 15), ("fast", 20), ("new", 0)):
             self.master.offsets.advance(group, "E", 0, offset)

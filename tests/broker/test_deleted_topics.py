@@ -250,8 +250,7 @@ class DelayedTests(ScheduleTestCase, DeletedTestCase):
         late.callback(None)
         self.clock.advance(0.01)
         self.assertIsNone(self.serving.topics.get("T"))
-        self.assertEqual(self.got(), [])
-        self.assertEqual(self.serving.schedule.status()["undeliverable"], 1)
+        self.assertEqual((self.got(), self.serving.schedule.status()["undeliverable"]), ([], 1))
 
     def test_after_a_restart(self) -> None:
         """Nor does it come after a restart."""
@@ -261,8 +260,7 @@ class DelayedTests(ScheduleTestCase, DeletedTestCase):
         self.again()
         self.skips(1.2)
         self.assertIsNone(self.serving.topics.get("T"))
-        self.assertEqual(self.got(), [])
-        self.assertEqual(self.offsets()[1], 1)
+        self.assertEqual((self.got(), self.offsets()[1]), ([], 1))
         self.assertEqual(len(self.got(SCHEDULE_TOPIC)), 1)
 
 
@@ -279,8 +277,7 @@ class HalfTests(TransactionsTestCase, DeletedTestCase):
         self.assertFalse(self.serving.transactions.halves.is_open(0))
         self.assertEqual(dict(self.serving.transactions.ended), {(12, "T"): 1})
         again = self.half(client)
-        self.assertEqual(self.end(client, again).code, 0)
-        self.assertEqual(self.record("T", 2).body, b"pay")
+        self.assertEqual((self.end(client, again).code, self.record("T", 2).body), (0, b"pay"))
 
     def test_asked_about(self) -> None:
         """Nobody is asked about one: it is rolled back."""

@@ -140,8 +140,7 @@ class ConfigTests(CommandTestCase):
         self.assertIn("key.pem: there is no certificate in it", said)
         for name in ("roots.pem", "plain_acl.yml", "tools.yml"):
             self.assertIn(f"{name}: No such file", said)
-        told = self.answer("config", "check", path, code=1)
-        self.assertEqual(4, len(told["filesUnusable"]))
+        self.assertEqual(4, len(self.answer("config", "check", path, code=1)["filesUnusable"]))
         (folder / "plain_acl.yml").write_text("accounts: []\n")
         (folder / "tools.yml").write_text("accessKey: operator\nsecretKey: sealed-well\n")
         path.write_text(f"aclEnable=true\naclCredentialsFile={folder}/tools.yml\n")

@@ -243,16 +243,14 @@ class DoctorTests(DoctorTestCase):
         self.assertEqual(
             self.said_of(self.records[-1], said)[1], f"quarantine: {away}, at its byte"
         )
-        line = self.fails(2, "doctor", "--ledger", self.ledger, away)
-        self.assertIn("quarantine", line)
+        self.assertIn("quarantine", self.fails(2, "doctor", "--ledger", self.ledger, away))
 
     def test_named_otherwise(self) -> None:
         """What lies in quarantine and is no quarantine file is named, as it was not looked in."""
         kept = self.cut(self.ours, self.records[-1].offset)
         strange = kept.with_name("copy.log")
         kept.rename(strange)
-        said = self.doctor(code=1)
-        self.assertNotIn("quarantine: ", said)
+        self.assertNotIn("quarantine: ", self.doctor(code=1))
         self.assertIn(f"{strange} at 0: not named like a quarantine file", self.errors)
 
     def test_short_quarantine(self) -> None:
@@ -309,9 +307,7 @@ class LedgerFileTests(DoctorTestCase):
         self.assertIn("another message is there, id ", self.doctor(code=1))
 
     def test_each_way_to_tell(self) -> None:
-        """The id, the body, its checksums or the place in a queue each tell a message from
-        others; what is wrong with what is there is said.
-        """
+        """Id, body, checksums or place each tell a message from others; what is wrong is said."""
         record = self.records[9]
         whole = row_of(record)
         for keys, wrong, reason in (

@@ -36,9 +36,7 @@ LEFT_OPEN = re.compile(r"\.\.\.|…")
 
 
 def typed() -> Iterator[tuple[str, str]]:
-    """Page and text of every line that is to be typed: those behind a prompt, and those of blocks
-    of shell, each with the lines that continue it.
-    """
+    """Page and text of all that is typed, behind prompts and in blocks, with continuations."""
     for path in PAGES:
         text = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
         shell = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

@@ -84,8 +84,7 @@ class DumpTests(CommandTestCase):
     def test_text(self) -> None:
         """For a person each record is one line, without control characters."""
         store = golden.store(VERSION)
-        text = self.succeed("dump", store)
-        lines = text.splitlines()
+        lines = self.succeed("dump", store).splitlines()
         self.assertEqual(len(lines), len(records(VERSION)))
         self.assertTrue(all(line.isprintable() for line in lines))
         self.assertTrue(

@@ -45,8 +45,7 @@ class RebuildTests(CommandTestCase):
         """Every archive can be rebuilt, and is clean afterwards."""
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
-            text = self.succeed("rebuild", store)
-            self.assertIn("(200 slots, 800 entries a file)", text)
+            self.assertIn("(200 slots, 800 entries a file)", self.succeed("rebuild", store))
             self.succeed("verify", store, "--deep")
 
     def test_progress(self) -> None:

@@ -74,8 +74,7 @@ class RepairTests(CommandTestCase):
         said = self.answer(
             "repair", self.store, "--from", self.replica, "--range", f"{at}:{at + 1}"
         )
-        self.assertEqual(said["records"], 1)
-        self.assertEqual(said["damaged"][0]["reason"], "asked for")
+        self.assertEqual((said["records"], said["damaged"][0]["reason"]), (1, "asked for"))
         self.assertEqual(digests(self.store), self.whole)
 
     def test_not_had(self) -> None:
@@ -211,8 +210,7 @@ class RunningMasterTests(SynchronousTestCase):
         damage.overwrite(self.store / damage.name(6), 5000, bytes(9000))
         text = self.repair(master.address)
         self.assertIn("replaced: bytes 0 to", text)
-        found = digests(self.store)
-        self.assertEqual(found, self.whole)
+        self.assertEqual(digests(self.store), self.whole)
         status = master.status()
         self.assertEqual((status["connections"], status["replicas"]), (0, []))
         damage.overwrite(self.store / damage.name(6), 5000, bytes(9000))

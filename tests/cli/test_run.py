@@ -86,8 +86,7 @@ class ProcessTests(SynchronousTestCase):
         ):
             done = self.ended(*words)
             self.assertEqual(FOR_A_PERSON, done.returncode, done.stderr)
-            self.assertEqual(f"rmqha: {said}\n", done.stderr)
-            self.assertEqual("", done.stdout)
+            self.assertEqual((f"rmqha: {said}\n", ""), (done.stderr, done.stdout))
 
     @slow
     def test_master_away(self) -> None:

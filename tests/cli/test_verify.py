@@ -110,8 +110,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn("equal from byte 0 to 2652010", said["notes"])
         self.assertEqual(len(said["logs"]), 2)
         self.assertTrue(self.answer("verify", store, "--against", other, "--deep")["ok"])
-        folder = LogFolder.load(other / "commitlog", damage.SIZE)
-        cut(folder, 532)
+        cut(LogFolder.load(other / "commitlog", damage.SIZE), 532)
         (other / "abort").touch()
         said = self.answer("verify", store, "--against", other)
         self.assertIn("equal from byte 0 to 532", said["notes"])
@@ -122,8 +121,7 @@ class VerifyTests(CommandTestCase):
         store, other = golden.store(VERSION), golden.store(VERSION)
         path = damage.log_file(other, 0)
         damage.flip(path, 208 + 48)  # the born host of the second record
-        said = self.answer("verify", store, "--against", other, code=1)
-        (fault,) = said["faults"]
+        (fault,) = self.answer("verify", store, "--against", other, code=1)["faults"]
         self.assertEqual(fault["path"], str(damage.log_file(store, 0)))
         self.assertEqual(fault["offset"], 256)
         self.assertIn(f"in {path}; the record begins at byte 208", fault["reason"])
@@ -209,7 +207,6 @@ class VerifyTests(CommandTestCase):
     def test_quarantine(self) -> None:
         """A quarantine file can be checked."""
         store = golden.store(VERSION)
-        folder = LogFolder.load(store / "commitlog", damage.SIZE)
-        path = quarantine(store, folder, 532, 2652010)
+        path = quarantine(store, LogFolder.load(store / "commitlog", damage.SIZE), 532, 2652010)
         said = self.answer("verify", path)
         self.assertEqual((said["logs"][0]["minOffset"], said["logs"][0]["end"]), (532, 2652010))

@@ -52,8 +52,7 @@ class ContainerTests(SynchronousTestCase):
         command, members = services.pop("etcd")["command"], ("first", "second", "third")
         roles = {"names": "namesrv", **dict.fromkeys(members, "member")}
         self.assertEqual(roles, self.roles(services))
-        settings = load(self.FOLDER / "member.properties")
-        (address,) = settings.etcd.addresses
+        (address,) = load(self.FOLDER / "member.properties").etcd.addresses
         self.assertIn(f"--advertise-client-urls=http://{address}", command)
         stores = {services[name]["volumes"][-1] for name in members}
         self.assertEqual(3, len(stores), "each has a disk of its own")
@@ -202,9 +201,7 @@ class ReferenceTests(SynchronousTestCase):
         self.assertEqual(text, reference())
 
     def test_complete(self) -> None:
-        """Every key that means something, or is refused, is in it; of those that are ignored every
-        reason, with how many there are.
-        """
+        """Every key that means something, or is refused, is in it; of ignored ones each reason."""
         text = reference()
         for file in (BROKER_FILE, NAMESRV_FILE):
             for name in (*file.by_name, *file.unsupported):

@@ -129,8 +129,7 @@ class DefaultTests(SynchronousTestCase):
 
     def test_small_files_lower_the_message_size(self) -> None:
         """Settings made in code fit their records into their files too."""
-        store = StoreSettings(file_size=262144)
-        self.assertEqual(store.max_message_size, 262144 - 65536 - 8)
+        self.assertEqual(StoreSettings(file_size=262144).max_message_size, 262144 - 65536 - 8)
         self.assertEqual(StoreSettings(file_size=4096).max_message_size, 1)
 
 

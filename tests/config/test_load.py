@@ -54,10 +54,8 @@ class ValueTests(LoadTestCase):
             "haSendHeartbeatInterval=250\nfileReservedTime=1\ndiskMaxUsedSpaceRatio=50\n"
             "haTransferBatchSize=65536\nflushIntervalCommitLog = 1\n"
         )
-        self.assertEqual(settings.ha.heartbeat, 0.25)
-        self.assertEqual(settings.store.file_reserved, 3600.0)
-        self.assertEqual(settings.store.disk_max_used, 0.5)
-        self.assertEqual(settings.ha.batch, 65536)
+        self.assertEqual((settings.ha.heartbeat, settings.store.file_reserved), (0.25, 3600.0))
+        self.assertEqual((settings.store.disk_max_used, settings.ha.batch), (0.5, 65536))
         self.assertEqual(settings.store.flush_interval, 0.001)
 
     def test_bounds(self) -> None:
@@ -89,8 +87,7 @@ class ValueTests(LoadTestCase):
     def test_blanks_around_values(self) -> None:
         """Trailing blanks, which make RocketMQ drop a value silently, do not count."""
         settings = self.load("brokerId=2  \nbrokerRole=SLAVE\t\nbrokerName = a b \n")
-        self.assertEqual(settings.broker.id, 2)
-        self.assertEqual(settings.broker.name, "a b")
+        self.assertEqual((settings.broker.id, settings.broker.name), (2, "a b"))
 
     def test_comment_behind_a_value(self) -> None:
         """A comment behind a value is part of it, and the error says where it belongs."""
@@ -165,16 +162,13 @@ class ValueTests(LoadTestCase):
     def test_addresses(self) -> None:
         """Addresses that are bound or written into records are addresses, not names."""
         settings = self.load("brokerIP1=10.0.0.7\nhaListenAddress=::1\nadminListenAddress=0.0.0.0")
-        self.assertEqual(settings.broker.ip1, "10.0.0.7")
-        self.assertEqual(settings.ha.listen_address, "::1")
+        self.assertEqual((settings.broker.ip1, settings.ha.listen_address), ("10.0.0.7", "::1"))
         self.assertEqual(settings.admin.listen_address, "0.0.0.0")
         for name in ("haListenAddress", "haLocalAddress", "adminListenAddress"):
             self.assertIn("an IPv4 or IPv6 address", str(self.problem(f"{name}=localhost")))
 
     def test_named_host(self) -> None:
-        """The address of a broker may be given by name, and is shown so; one that is not found, or
-        looks like a mistyped address, is refused.
-        """
+        """A broker's address may be a name, and is shown so; unknown or odd ones are refused."""
         found = [(2, 1, 6, "", ("10.0.0.9", 0)), (10, 1, 6, "", ("fd00::9", 0, 0, 0))]
 
         def look_up(name: str, *_: object, **__: object) -> list[Any]:
@@ -273,8 +267,7 @@ class TogetherTests(LoadTestCase):
 
     def test_index_file_beyond_java(self) -> None:
         """An index file whose size no Java broker could compute is refused."""
-        error = self.problem("maxIndexNum=107374180")
-        self.assertIn("2167483640", str(error))
+        self.assertIn("2167483640", str(self.problem("maxIndexNum=107374180")))
 
     def test_heartbeat_and_housekeeping(self) -> None:
         """Heartbeats rarer than housekeeping are refused at the key that was given."""
@@ -297,11 +290,9 @@ class TogetherTests(LoadTestCase):
     def test_ports_follow_the_client_port(self) -> None:
         """The other ports are counted from listenPort unless they are given."""
         settings = self.load("listenPort=20911")
-        self.assertEqual(settings.ha.listen_port, 20912)
-        self.assertEqual(settings.admin.listen_port, 20914)
+        self.assertEqual((settings.ha.listen_port, settings.admin.listen_port), (20912, 20914))
         settings = self.load("listenPort=20911\nhaListenPort=5\nadminListenPort=0")
-        self.assertEqual(settings.ha.listen_port, 5)
-        self.assertEqual(settings.admin.listen_port, 0)
+        self.assertEqual((settings.ha.listen_port, settings.admin.listen_port), (5, 0))
 
     def test_ha_port_zero(self) -> None:
         """RocketMQ 5 takes a HA port of 0 for an absent one."""
@@ -334,8 +325,7 @@ class TogetherTests(LoadTestCase):
         """Without a client port the other ports are where they would be by default."""
         for more in ("", "\nhaListenPort=0"):
             settings = self.load("listenPort=0" + more)
-            self.assertEqual(settings.broker.listen_port, 0)
-            self.assertEqual(settings.ha.listen_port, 10912)
+            self.assertEqual((settings.broker.listen_port, settings.ha.listen_port), (0, 10912))
             self.assertEqual(settings.admin.listen_port, 10914)
 
     def test_tls(self) -> None:
@@ -349,9 +339,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("tlsTrustCertPath", str(self.problem(both + "tlsClientAuth=require")))
 
     def test_tls_of_own_connections(self) -> None:
-        """As with stock brokers, a node that takes TLS alone connects so too unless told otherwise;
-        roots that are named are believed alone.
-        """
+        """A node that takes TLS alone connects so too, by default; named roots count alone."""
         both = "tlsKeyPath=/k.pem\ntlsCertPath=/c.pem\n"
         self.assertFalse(self.load(both).tls.enabled)
         self.assertTrue(self.load(both + "tlsMode=enforcing").tls.enabled)
@@ -360,8 +348,7 @@ class TogetherTests(LoadTestCase):
         self.assertEqual((found.enabled, found.auth_server), (True, True))
         self.assertEqual(found.client_trusted, Path("/r.pem"))
         self.assertIn("tlsClientCertPath", str(self.problem("tls.client.keyPath=/k.pem")))
-        wrong = str(self.problem("tls.client.authServer=true"))
-        self.assertIn("tlsClientTrustCertPath", wrong)
+        self.assertIn("tlsClientTrustCertPath", str(self.problem("tls.client.authServer=true")))
         self.assertIn("tlsCheckNames", str(self.problem("tlsEnable=true\ntlsCheckNames=true")))
 
     def test_tls_of_replication(self) -> None:
@@ -374,9 +361,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("haTlsCertPath", str(self.problem("haTlsKeyPath=/k.pem")))
 
     def test_tls_config_file(self) -> None:
-        """RocketMQ's own file of TLS counts as if its keys stood in the configuration; nothing else
-        may stand there, and the command line wins.
-        """
+        """RocketMQ's file of TLS counts as the configuration; it has no more; options win."""
         path = Path(self.mktemp()).absolute()
         path.write_text("tls.enable=true\ntls.client.trustCertPath=/r.pem\n")
         text = f"tls.config.file={path}"
@@ -422,9 +407,7 @@ class TogetherTests(LoadTestCase):
         self.load("haMasterAddress=127.0.0.1:10912\nhaListenAddress=127.0.0.2", role="slave")
 
     def test_master_client_address(self) -> None:
-        """A master's client port is the one below its HA port, unless something else is
-        said; it may also be said that nobody asks it.
-        """
+        """A master's client port is the one below its HA port, or said otherwise, or none."""
         master = "haMasterAddress=10.0.0.1:10912\n"
         for text, expected in (
             ("", None),

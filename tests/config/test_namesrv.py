@@ -28,8 +28,7 @@ class NamesrvTests(SynchronousTestCase):
         self.assertEqual(str(settings.namesrv.allowed_peers[0]), "10.0.0.0/8")
         self.assertEqual(settings.admin.listen_port, 9003)
         sources = {row.key: row.source for row in rows}
-        self.assertEqual(sources["listenPort"], "--set")
-        self.assertEqual(sources["kvConfigPath"], "default")
+        self.assertEqual((sources["listenPort"], sources["kvConfigPath"]), ("--set", "default"))
         self.assertNotIn("brokerRole", sources)
 
     def test_refused(self) -> None:

@@ -118,9 +118,7 @@ class ConsistentPointTests(SynchronousTestCase):
             self.assertEqual(point, min(mine[len(common)].start, other[len(common)].start))
 
     def test_captured(self) -> None:
-        """The silent divergence: by labels the returning member's log is sound to its end, although
-        its last records are not the master's.
-        """
+        """The silent divergence: the labels call a returning log sound, but its end differs."""
         decoder = MasterMessages()
         (answer,) = (
             event

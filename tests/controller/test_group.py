@@ -88,8 +88,7 @@ class LeaderTests(GroupTestCase):
         """Another one leads now: the request goes there."""
         self.result(self.group.current())
         self.controllers.leader = C
-        self.assertEqual(self.result(self.group.current()), LED)
-        self.assertEqual(self.group.leader, C)
+        self.assertEqual((self.result(self.group.current()), self.group.leader), (LED, C))
 
     def test_dies(self) -> None:
         """One that cannot be reached is replaced by its successor."""

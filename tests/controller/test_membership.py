@@ -169,8 +169,7 @@ class MembershipTests(SynchronousTestCase):
         """Another got the id: what was applied for is given up, and the next try gets one."""
         self.given[1] = "another"
         made = self.membership()
-        failed = Deferred.fromCoroutine(made.join())
-        self.failureResultOf(failed, ControllerRefused)
+        self.failureResultOf(Deferred.fromCoroutine(made.join()), ControllerRefused)
         self.assertFalse((self.root / "brokerIdentity-temp").exists())
         self.next = 2
         self.join(made)
@@ -178,8 +177,7 @@ class MembershipTests(SynchronousTestCase):
 
     def test_killed_while_applying(self) -> None:
         """Whoever comes again asks for the same id, with the same code."""
-        files = IdentityFiles.of(self.root, "C", "a")
-        files.apply(1, "earlier")
+        IdentityFiles.of(self.root, "C", "a").apply(1, "earlier")
         self.given[1] = "earlier"
         made = self.membership()
         self.join(made)
@@ -192,9 +190,7 @@ class MembershipTests(SynchronousTestCase):
         self.failureResultOf(failed, IdentityInvalid)
 
     def test_signs_of_life(self) -> None:
-        """Each second to every controller, with what there is to tell; none without an id, and none
-        while there is nothing to tell.
-        """
+        """Each second to every controller, what there is to tell; nothing without an id or news."""
         made = self.membership()
         made.start()
         self.assertEqual(self.fake.codes(), [])

@@ -23,8 +23,7 @@ class OverviewTests(GroupTestCase):
         seen = self.seen("a")
         self.assertEqual([each.leader for each in seen.controllers], [B, B, B])
         self.assertEqual([each.leads for each in seen.controllers], [False, True, False])
-        self.assertEqual(seen.leader, B)
-        self.assertEqual(list(seen.problems()), [])
+        self.assertEqual((seen.leader, list(seen.problems())), (B, []))
         found = seen.sets["a"]
         assert found is not None
         self.assertEqual(
@@ -40,8 +39,7 @@ class OverviewTests(GroupTestCase):
 
     def test_without_sets(self) -> None:
         """Nobody is asked for sets where none is named."""
-        seen = self.seen()
-        self.assertEqual(dict(seen.sets), {})
+        self.assertEqual(dict(self.seen().sets), {})
         self.assertNotIn((B, Code.GET_SYNC_STATE_DATA), self.controllers.codes())
 
     def test_some_gone(self) -> None:

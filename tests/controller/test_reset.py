@@ -73,8 +73,7 @@ class ResetTests(SynchronousTestCase):
         table = json.loads((self.root / "rmqha" / "epochs.json").read_text())
         self.assertEqual(table["reset"], 1)
         journal = EpochJournal.read(self.root)
-        self.assertEqual(journal.reset, 1)
-        self.assertEqual(journal.led(1, 6000, 1).reset, 0)
+        self.assertEqual((journal.reset, journal.led(1, 6000, 1).reset), (1, 0))
 
     def test_again(self) -> None:
         """A store that has nothing is refused; one that was a member again gets a second folder."""

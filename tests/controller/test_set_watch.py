@@ -62,8 +62,7 @@ class WatchTests(SynchronousTestCase):
         self.assertGreater(self.watch.alone(), HURRIED)
         self.heard = True
         self.asks(LOOK)
-        self.assertEqual(self.watch.alone(), 0.0)
-        self.assertEqual(self.asks(4 * LOOK), 4)
+        self.assertEqual((self.watch.alone(), self.asks(4 * LOOK)), (0.0, 4))
 
     def test_hurry(self) -> None:
         """News of elections are a reason to ask at once; while asking, one to ask once more."""
@@ -100,8 +99,7 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.asks(5.0), 0)
         self.says = ""
         waiting.callback("not yet")
-        self.assertEqual(self.watch.trouble, "not yet")
-        self.assertEqual(self.asks(TICK), 1)
+        self.assertEqual((self.watch.trouble, self.asks(TICK)), ("not yet", 1))
         self.assertEqual(self.watch.trouble, "")
 
     def test_not_master_yet(self) -> None:

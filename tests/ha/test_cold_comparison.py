@@ -88,9 +88,7 @@ class ComparisonTests(LogTestCase):
         self.clock.pump([step] * int(seconds / step))
 
     def test_no_descriptor(self) -> None:
-        """Where none is left for what is remembered of the last pass, it is read again: that is no
-        failure, and nothing is forgotten.
-        """
+        """Without a descriptor the last pass is read again: no failure, nothing forgotten."""
         mark = self.store.settings.root / "rmqha" / "compared.json"
         mark.parent.mkdir(exist_ok=True)
         mark.write_text("{}")
@@ -132,13 +130,10 @@ class ComparisonTests(LogTestCase):
         return path
 
     def test_equal(self) -> None:
-        """Every byte is asked for once, in short connections, none of which acknowledges anything;
-        and then not again before it is time.
-        """
+        """Every byte is asked for once, in short connections without acks; later again."""
         comparison = self.begin()
         self.assertEqual(self.endpoint.waiting, [])
-        asked = self.whole_pass()
-        self.assertEqual(asked, [1, *range(SIZE, END, SIZE)])
+        self.assertEqual(self.whole_pass(), [1, *range(SIZE, END, SIZE)])
         status = comparison.status()
         self.assertEqual((status["comparedBytes"], status["differences"]), (END, []))
         self.assertLess(status["lastPassAge"], 60)
@@ -147,9 +142,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(self.endpoint.waiting, [])
 
     def test_difference(self) -> None:
-        """A bit that no checksum covers is named with its byte, file and verdict, once; both
-        versions are kept; when it is mended it is gone.
-        """
+        """A bit that no checksum covers is named once, both versions kept, and gone when mended."""
         path = self.harm(PLACE)
         comparison = self.begin()
         for _ in range(2):
@@ -230,8 +223,7 @@ class ComparisonTests(LogTestCase):
             MasterReplica, "begins", lambda _: self.store.environment.in_thread(lambda: 3 * SIZE)
         )
         self.begin()
-        asked = self.whole_pass()
-        self.assertEqual(asked, [*range(3 * SIZE, END, SIZE)])
+        self.assertEqual(self.whole_pass(), [*range(3 * SIZE, END, SIZE)])
 
     def test_log_moves(self) -> None:
         """Retention, and a log that was cut, are no differences."""
@@ -242,8 +234,7 @@ class ComparisonTests(LogTestCase):
         for _ in range(2):
             self.store.log.drop_first().remove()
         self.passes(2 * IDLE)
-        self.assertEqual(comparison.differences, {})
-        self.assertEqual(self.whole_pass()[0], 2 * SIZE)
+        self.assertEqual((comparison.differences, self.whole_pass()[0]), ({}, 2 * SIZE))
 
     def test_rate(self) -> None:
         """Windows come no faster than the rate."""

@@ -113,10 +113,8 @@ class AnswerTests(AgainstTestCase):
         self.answered()
         found = self.found()
         self.assertIsNone(found.difference)
-        self.assertEqual(found.at, at)
-        self.assertEqual(found.second.topics, {"More": 3})
-        self.assertEqual(found.second.end, self.theirs.end)
-        self.assertEqual(found.second.unread, 0)
+        self.assertEqual((found.at, found.second.topics), (at, {"More": 3}))
+        self.assertEqual((found.second.end, found.second.unread), (self.theirs.end, 0))
         self.assertEqual(found.first.records, 0)
 
     def test_ahead(self) -> None:
@@ -143,8 +141,7 @@ class AnswerTests(AgainstTestCase):
         self.assertTrue(at < found.difference.offset < at + 700)
         self.assertEqual(found.difference.other_path, "10.0.0.1:10912")
         self.assertNotEqual(found.difference.value, found.difference.other_value)
-        self.assertEqual(found.at, at)
-        self.assertEqual(found.first.topics, {"Ours": 2})
+        self.assertEqual((found.at, found.first.topics), (at, {"Ours": 2}))
         self.assertEqual(found.second.topics, {"Their": 3})
 
     def test_flipped(self) -> None:
@@ -157,8 +154,7 @@ class AnswerTests(AgainstTestCase):
         self.answered()
         found = self.found()
         assert found.difference is not None
-        self.assertEqual(found.difference.offset, at)
-        self.assertEqual(found.at, self.ours.end - 900)
+        self.assertEqual((found.difference.offset, found.at), (at, self.ours.end - 900))
         self.assertEqual((found.first.records, found.second.records), (0, 1))
 
     def test_limit(self) -> None:
@@ -203,9 +199,7 @@ class QuestionTests(AgainstTestCase):
         """All of it, or from an offset: byte 1 is the lowest that can be asked."""
         for earliest, asked in ((0, 1), (700, 700), (self.ours.end, 3 * FILE_SIZE)):
             self.look(self.told(), earliest=earliest)
-            connection = self.answered()
-            self.assertEqual(connection.reports(), [asked])
-            self.assertEqual(self.found().start, asked)
+            self.assertEqual((self.answered().reports(), self.found().start), ([asked], asked))
 
     def test_blind(self) -> None:
         """A master that tells no end is asked far below ours; then a heartbeat tells it."""
@@ -227,8 +221,7 @@ class QuestionTests(AgainstTestCase):
     def test_no_client_port(self) -> None:
         """A client port that does not answer leaves it blind, and is told."""
         self.look(ask=lambda: fail(ConnectionRefusedError()))
-        connection = self.answered()
-        connection.heartbeat(self.theirs.end)
+        self.answered().heartbeat(self.theirs.end)
         self.assertIsNone(self.found().difference)
         self.assertIn("refused", self.against.port.state)
 

@@ -90,8 +90,7 @@ class FetchTests(LogTestCase):
 
     def test_the_first_byte(self) -> None:
         """For byte 0 no slave can ask: it follows from those behind it."""
-        connection = self.fed(0, 1000)
-        self.assertEqual(connection.reports(), [SAYS_ONLOOKER, 1])
+        self.assertEqual(self.fed(0, 1000).reports(), [SAYS_ONLOOKER, 1])
         self.assertEqual(self.successResultOf(self.fetching), 1000)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 0, 1000))
 
@@ -108,16 +107,14 @@ class FetchTests(LogTestCase):
 
     def test_master_ends(self) -> None:
         """A heartbeat behind bytes is the master's end."""
-        connection = self.fed(700, 1 << 30)
-        connection.heartbeat(self.theirs.end)
+        self.fed(700, 1 << 30).heartbeat(self.theirs.end)
         self.assertEqual(self.successResultOf(self.fetching), self.theirs.end)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 700))
 
     def test_nothing_there(self) -> None:
         """Silence, a close, and heartbeats that echo the report say that there is nothing."""
         fetching = self.fetch(700, 5000)
-        connection = self.endpoint.accept()
-        connection.heartbeat(700)
+        self.endpoint.accept().heartbeat(700)
         self.clock.advance(PROBE_SILENCE)
         self.failureResultOf(fetching, ReplicaLacks)
         fetching = self.fetch(700, 5000)

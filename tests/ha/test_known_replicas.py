@@ -100,8 +100,7 @@ class KnownReplicasTests(LogTestCase):
         for number in range(10):
             self.known.listens(f"10.0.1.{number}", 1)
             self.known.joined(f"10.0.0.{number}")
-        self.assertEqual(len(self.known.ports), 3)
-        self.assertEqual(len(self.known._told), 3)
+        self.assertEqual((len(self.known.ports), len(self.known._told)), (3, 3))
 
     def test_unreadable(self) -> None:
         """A file that cannot be read names nobody, and is written anew."""

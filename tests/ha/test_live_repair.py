@@ -107,16 +107,13 @@ class LiveRepairTests(LogTestCase):
         return connection
 
     def test_repaired(self) -> None:
-        """The damaged record is the master's again on the disk and in the map, the scrubber's fault
-        is gone, and what stood there is kept.
-        """
+        """The record is the master's again, on disk and in the map; fault gone, old bytes kept."""
         before = bytes(self.store.log.read(START, LENGTH))
         self.harm(START, LENGTH, PLACE)
         self.assertNotEqual(bytes(self.store.log.read(START, LENGTH)), before)
         self.begin()
         self.clock.advance(LOOK)
-        connection = self.answered()
-        self.assertFalse(connection.open)
+        self.assertFalse(self.answered().open)
         self.assertTrue(self.files() == self.whole)
         self.assertEqual(bytes(self.store.log.read(START, LENGTH)), before)
         self.assertEqual(self.store.scrubber.faults, {})
@@ -127,9 +124,7 @@ class LiveRepairTests(LogTestCase):
         self.assertFalse((own / "repair.json").exists() or (own / "repair").exists())
 
     def test_the_master_has_other_properties(self) -> None:
-        """A body comes from the master, and properties that differ stay as they are: no checksum
-        tells whose are right, so that they differ is told.
-        """
+        """A body comes from the master; properties that differ stay, and that is told."""
         self.harm(START, LENGTH, PLACE)
         self.theirs.data[START + LENGTH - 4] ^= 1
         self.begin()
@@ -376,9 +371,7 @@ class LiveRepairTests(LogTestCase):
             self.assertEqual(next(block.end for _, block in runs(raw, start)), behind)
 
     def test_deleted_at_any_call(self) -> None:
-        """Retention deletes files before whichever call to the disk: none comes back, nothing is
-        left of the repair, and what is there is as it was.
-        """
+        """Retention deletes at any call: no file comes back, nothing is left, all is as it was."""
         number, happened = 0, True
         while happened:
             number += 5 * tries(5)

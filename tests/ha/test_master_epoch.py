@@ -229,9 +229,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(EpochJournal.read(self.root), epochs.journal)
 
     def test_tried_again(self) -> None:
-        """What could not be written is written when it is tried again; a write under way is waited
-        for, and what is written stays so.
-        """
+        """What could not be written is written later; a write under way is waited for."""
         thread = Held()
         epochs = MasterEpochs(self.root, thread)
         epochs.try_again()

@@ -191,8 +191,7 @@ class FollowTests(Pair):
         self.serve()
         self.follow(self.log())
         self.assertEqualLogs()
-        self.assertEqual(self.marks, [True, False])
-        self.assertEqual(self.wire.made, 1)
+        self.assertEqual((self.marks, self.wire.made), ([True, False], 1))
 
     def test_bootstrap_above_zero(self) -> None:
         """From the master's min, if that is all it has."""
@@ -352,8 +351,7 @@ class PartedTests(Pair):
         for _ in range(10):
             self.theirs.put([encoded(900)], [0], STORED)
         self.passes(31)
-        self.assertEqual(self.follower.sync.state.value, "diverged")
-        self.assertEqual(self.mine.end, before)
+        self.assertEqual((self.follower.sync.state.value, self.mine.end), ("diverged", before))
 
     def test_truncate(self) -> None:
         """With the policy the tail is kept elsewhere, cut, and the logs are equal."""
@@ -365,8 +363,7 @@ class PartedTests(Pair):
                 self.follow(mine, policy=DivergencePolicy.TRUNCATE)
                 self.passes(3)
                 self.assertEqualLogs()
-                self.assertEqual(self.repaired, ["truncate"])
-                self.assertEqual(self.kept.read_bytes(), tail)
+                self.assertEqual((self.repaired, self.kept.read_bytes()), (["truncate"], tail))
                 self.unfollow()
                 self.unserve()
 
@@ -424,8 +421,7 @@ class PartedTests(Pair):
                 self.serve()
                 self.follow(copy, policy=policy)
                 self.passes(20)
-                self.assertEqual(self.follower.sync.state.value, "ahead")
-                self.assertEqual(self.repaired, [])
+                self.assertEqual((self.follower.sync.state.value, self.repaired), ("ahead", []))
                 self.assertIs(self.mine, copy)
                 self.unfollow()
                 self.unserve()

@@ -212,8 +212,7 @@ class PromoteTests(PromotionTestCase):
         other = self.other_with({"TopicA": self.last}, "TopicA")
         for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
             self.assertEqual((done.queues, done.unlisted), (2, ()))
-        store = self.opened(self.root, settings=SIZES)
-        queue = store.queues.get("TopicA", 0)
+        queue = self.opened(self.root, settings=SIZES).queues.get("TopicA", 0)
         assert queue is not None
         self.assertEqual((queue.min_offset, queue.max_offset), (COUNT - 1, COUNT))
 
@@ -262,8 +261,7 @@ class PromoteTests(PromotionTestCase):
         half = self.tear()
         done = promote(self.settings)
         self.assertEqual((done.end, done.cut), (self.end, len(half.rstrip(b"\0"))))
-        kept = (self.root / done.quarantine).read_bytes()
-        self.assertEqual(kept, half.rstrip(b"\0"))
+        self.assertEqual((self.root / done.quarantine).read_bytes(), half.rstrip(b"\0"))
         self.assertEqual(files_of(self.root / "commitlog")[self.end :].strip(b"\0"), b"")
         store = self.opened(self.root, settings=SIZES)
         self.assertEqual(store.put(message(500)).begin, self.end)
@@ -294,8 +292,7 @@ class PromoteTests(PromotionTestCase):
     def test_once_a_master(self) -> None:
         """A store that was a master's before it was a slave's begins a new epoch."""
         store = self.opened(self.root, settings=SIZES)
-        old = Epoch.begin(self.root, store.log)
-        old.close(store.log, {"10.0.0.9": self.end})
+        Epoch.begin(self.root, store.log).close(store.log, {"10.0.0.9": self.end})
         end = store.put(message(500)).end  # it was a slave meanwhile, and got more
         self.close_store(store)
         self.assertFalse(promote(self.settings).was_master)
@@ -376,8 +373,7 @@ class RefusedTests(PromotionTestCase):
             byte = file.read(1)[0]
             file.seek(at - start + 200)
             file.write(bytes([byte ^ 1]))
-        error = self.refused(LogCorrupt)
-        self.assertEqual(error.offset, at)
+        self.assertEqual(self.refused(LogCorrupt).offset, at)
         self.assertEqual(plan(self.settings, repair=True).end, at)
         done = promote(self.settings, repair=True)
         self.assertEqual((done.end, done.cut), (at, self.end - at))
@@ -386,8 +382,7 @@ class RefusedTests(PromotionTestCase):
     def test_shortened(self) -> None:
         """A cleanly stopped store that lost its last file is another store."""
         max((self.root / "commitlog").iterdir()).unlink()
-        error = self.refused(LogShortened)
-        self.assertEqual(error.known, self.end)
+        self.assertEqual(self.refused(LogShortened).known, self.end)
 
     def test_empty(self) -> None:
         """There is nothing to be a master of."""
@@ -407,9 +402,7 @@ class PlanTests(PromotionTestCase):
                 self.assertEqual(getattr(planned, name), getattr(done, name), name)
 
     def test_says_what_will_be(self) -> None:
-        """A dry run changes nothing, and is right: before, with a torn tail, and afterwards;
-        also of a last file of no bytes, as a crash may leave.
-        """
+        """A dry run changes nothing, and is right, before and after, torn tail or empty file."""
         unbegun = self.root / "commitlog" / file_name(self.end - self.end % 4096 + 4096)
         for tear in (False, True, False):
             unbegun.write_bytes(b"")

@@ -110,8 +110,7 @@ class FetchCase(Pair):
     def asked(self, log: CommitLog, timeout: float = 5.0) -> tuple[TailFetch, Connection]:
         """Ask one that is played by hand."""
         self.endpoint = self.wires[A] = PuppetEndpoint(self.clock)
-        found = self.fetch(log, timeout=timeout)
-        return found, self.endpoint.accept()
+        return self.fetch(log, timeout=timeout), self.endpoint.accept()
 
     def assert_whole(self, found: TailFetch) -> None:
         """It is over, and the logs are equal."""
@@ -214,8 +213,7 @@ class OneReplicaTests(FetchCase):
         got = self.mine.end
         self.assertLess(got, 8000)
         self.assertGreater(got, 4096)
-        second = self.endpoint.accept()
-        second.feed(self.theirs, 1)
+        self.endpoint.accept().feed(self.theirs, 1)
         self.settle()
         self.assert_whole(found)
         self.assertEqual(found.status()["bytes"], self.theirs.end - 700)
@@ -286,8 +284,7 @@ class ReplicasTests(FetchCase):
         for order in ((A, B), (B, A)):
             self.replica(self.cut_log(6000), A)
             self.replica(self.theirs, B)
-            found = self.fetch(self.cut_log(700), *order)
-            self.assert_whole(found)
+            self.assert_whole(self.fetch(self.cut_log(700), *order))
 
     def test_all_are_waited_for(self) -> None:
         """What was acknowledged may be on the one that is away."""
@@ -325,14 +322,10 @@ class ReplicasTests(FetchCase):
 
 
 class StockTests(FetchCase):
-    """A stock slave that listens: it asks no proof, and tells its end only by a short frame, or by
-    a heartbeat when it has been idle.
-    """
+    """A stock slave that listens: no proof; it tells its end by short frames or heartbeats."""
 
     def test_what_is_said(self) -> None:
-        """First that it is an onlooker, which a stock broker takes for nothing; in one piece with
-        the question, so that both are read together.
-        """
+        """That it is an onlooker, which stock brokers ignore, in one piece with the question."""
         _, stock = self.asked(self.cut_log(2200))
         self.assertEqual(stock.transport.value(), encode_report(ONLOOKER) + encode_report(1))
 

@@ -171,8 +171,7 @@ class FileTests(SynchronousTestCase):
             self.assertEqual(json_table.read(self.path), NEW if done else OLD, last)
             self.assertIn(json_table.parse(self.bak.read_bytes()), (OLDER, OLD), last)
             json_table.replace(self.path, OLD)
-            self.assertEqual(json_table.read(self.path), OLD)
-            self.assertEqual(len(self.names()), 2)
+            self.assertEqual((json_table.read(self.path), len(self.names())), (OLD, 2))
 
     def test_torn_write(self) -> None:
         """However much was written before the crash, the old generation stands; rests go."""
@@ -207,8 +206,7 @@ class FileTests(SynchronousTestCase):
             self.assertRaises(DiskFull),
         ):
             json_table.replace(self.path, NEW)
-        self.assertEqual(json_table.read(self.path), OLD)
-        self.assertEqual(len(self.names()), 2)
+        self.assertEqual((json_table.read(self.path), len(self.names())), (OLD, 2))
 
     def _start_over(self) -> None:
         for path in self.path.parent.iterdir():

@@ -42,8 +42,7 @@ class PartialTests(LogTestCase):
         """The log is read to its end, by offline tools and by Spark's readers."""
         log = OfflineLog(self.root)
         self.addCleanup(log.close)
-        self.assertEqual(log.end, self.end)
-        self.assertEqual(content(log), self.content)
+        self.assertEqual((log.end, content(log)), (self.end, self.content))
         self.assertEqual(LogFiles.find(self.root).files[-1].path, self.partial(self.last))
 
     def test_alone(self) -> None:

@@ -50,9 +50,7 @@ class Reading(SynchronousTestCase):
             wanted = recover(folder, 0)
             log = OfflineLog(store)
             self.assertEqual((log.min_offset, log.end), (wanted.start, wanted.end))
-            self.assertEqual(log.confirmed, log.end)
-            self.assertEqual(log.findings, [])
-            self.assertEqual(log.root, store)
+            self.assertEqual((log.confirmed, log.findings, log.root), (log.end, [], store))
             self.assertEqual(log.file_size, golden.LOG_FILE_SIZE)
             folder.close()
 
@@ -75,8 +73,7 @@ class Reading(SynchronousTestCase):
     def test_given_end(self) -> None:
         """A given end is believed, nothing is read to find another."""
         log = OfflineLog(golden.store(VERSION), end=532)
-        self.assertEqual(log.end, 532)
-        self.assertEqual(len(log.read(500, 100)), 32)
+        self.assertEqual((log.end, len(log.read(500, 100))), (532, 32))
 
     def test_cut_while_read(self) -> None:
         """A file that is cut under a reader reads as zeros: no signal, no error."""
@@ -118,8 +115,7 @@ class Reading(SynchronousTestCase):
         aside = store / "commitlog.aside"
         (store / "commitlog").rename(aside)
         log = OfflineLog(aside)
-        self.assertEqual(log.root, None)
-        self.assertEqual(ends, {log.end})
+        self.assertEqual((log.root, ends), (None, {log.end}))
 
     def test_no_store(self) -> None:
         """What is no store is refused with the reason."""
@@ -128,15 +124,13 @@ class Reading(SynchronousTestCase):
         folder.mkdir()
         self.assertIn("neither", str(self.assertRaises(NotAStore, OfflineLog, folder)))
         (folder / "x").touch()
-        error = self.assertRaises(NotAStore, OfflineLog, folder / "x")
-        self.assertIn("quarantine", str(error))
+        self.assertIn("quarantine", str(self.assertRaises(NotAStore, OfflineLog, folder / "x")))
 
 
 class Sizes(SynchronousTestCase):
     def test_likely_size(self) -> None:
         """Names and sizes vote; a cut or empty file is outvoted by the names."""
-        self.assertEqual(likely_size({}), 1 << 30)
-        self.assertEqual(likely_size({0: 0}), 1 << 30)
+        self.assertEqual((likely_size({}), likely_size({0: 0})), (1 << 30, 1 << 30))
         self.assertEqual(likely_size({0: 4096}), 4096)
         self.assertEqual(likely_size({0: 100, 4096: 4096}), 4096)
         self.assertEqual(likely_size({0: 4096, 4096: 100}), 4096)
@@ -199,8 +193,7 @@ class Quarantined(SynchronousTestCase):
         """The log beside it tells the size of the files it was cut from."""
         log = OfflineLog(self.path)
         self.assertEqual((log.min_offset, log.end), (self.start, self.end))
-        self.assertEqual(self.held(log), self.wanted)
-        self.assertEqual(log.file_size, damage.SIZE)
+        self.assertEqual((self.held(log), log.file_size), (self.wanted, damage.SIZE))
 
     def test_alone(self) -> None:
         """Elsewhere its blanks tell where files ended."""

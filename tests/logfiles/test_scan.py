@@ -51,8 +51,7 @@ class SeekTests(LogTestCase):
         folder = LogFolder.load(root, SIZE)
         self.addCleanup(folder.close)
         for log in (RawLog.open(root), FolderReader(folder)):
-            self.assertEqual(next_valid(log, 0), offset)
-            self.assertEqual(next_valid(log, offset), offset)
+            self.assertEqual((next_valid(log, 0), next_valid(log, offset)), (offset, offset))
             self.assertIsNone(next_valid(log, offset + 1))
 
     def spread(self, root: os.PathLike[str], content: bytearray) -> None:

@@ -104,8 +104,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         )
         sizes = self.told()["rocketmq_message_size"]
         assert isinstance(sizes, Buckets)
-        self.assertEqual(list(sizes.counts), [3, 3, 4, 4, 4, 4, 4])
-        self.assertEqual(sizes.total, log.end)
+        self.assertEqual((list(sizes.counts), sizes.total), ([3, 3, 4, 4, 4, 4, 4], log.end))
 
     def test_out(self) -> None:
         """What a group is sent is told by topic and group; what was pulled and not committed is in
@@ -210,8 +209,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         took = self.told()["rocketmq_finish_message_latency{topic=T}"]
         assert isinstance(took, Buckets)
         self.assertEqual(tuple(took.bounds), (5, 60, 600, 3600, 43200, 86400))
-        self.assertEqual(list(took.counts), [1, 1, 2, 2, 2, 2, 2])
-        self.assertEqual(took.total, 75)
+        self.assertEqual((list(took.counts), took.total), ([1, 1, 2, 2, 2, 2, 2], 75))
 
     def test_dead_letters(self) -> None:
         """What a group gave up is told by the group."""

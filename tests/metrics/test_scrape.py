@@ -66,8 +66,7 @@ class ScrapeTests(SynchronousTestCase):
     def test_all(self) -> None:
         """All samples come out, with the node's labels."""
         told = self.told(self.scrape.text())
-        self.assertEqual(len(told), 10)
-        self.assertEqual(told[3], 'a_number{node_id="broker-a",n="3"} 3')
+        self.assertEqual((len(told), told[3]), (10, 'a_number{node_id="broker-a",n="3"} 3'))
 
     def test_slices(self) -> None:
         """A turn of the reactor has a few samples, however many there are."""

@@ -268,8 +268,7 @@ class RequestTests(NamesrvCase):
 
         self.assertIsNone(order())
         changed = peer.ask(Code.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
-        self.assertEqual(changed.code, 0)
-        self.assertEqual(order(), "broker-a:4")
+        self.assertEqual((changed.code, order()), (0, "broker-a:4"))
         shown = bytes(peer.ask(Code.GET_NAMESRV_CONFIG).body)
         self.assertIn(b"orderMessageEnable=true\n", shown)
         self.assertIn(b"listenPort=9876\n", shown)
@@ -321,8 +320,7 @@ class RequestTests(NamesrvCase):
         writes[1].callback(None)
         for put in waiting:
             self.successResultOf(put)
-        self.assertEqual(len(self.saved), 2)
-        self.assertEqual(self.server.kv.get("n", "k0"), "300")
+        self.assertEqual((len(self.saved), self.server.kv.get("n", "k0")), (2, "300"))
         self.assertEqual(self.server.kv.get("n", "k99"), "299")
 
     def test_disk_fails(self) -> None:

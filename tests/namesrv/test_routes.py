@@ -97,8 +97,7 @@ class RouteTests(SynchronousTestCase):
         """Another address with the same name and id takes the place, and says whose."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         found = self.table.register(registration("10.0.0.9:1", 0, "t"), 1.0)
-        self.assertEqual(found.replaced, MASTER)
-        self.assertEqual(self.addresses(), {0: "10.0.0.9:1"})
+        self.assertEqual((found.replaced, self.addresses()), (MASTER, {0: "10.0.0.9:1"}))
 
     def test_higher_master(self) -> None:
         """Of two masters the one with the higher epoch is routed, whichever registers last."""
@@ -184,20 +183,16 @@ class RouteTests(SynchronousTestCase):
         """A connection takes its own brokers along, and no broker that has a newer one."""
         self.table.register(registration(MASTER, 0, "t", channel="old"), 0.0)
         self.table.register(registration(MASTER, 0, "t", channel="new"), 1.0)
-        self.assertEqual(self.table.closed("old"), [])
-        self.assertEqual(self.addresses(), {0: MASTER})
+        self.assertEqual((self.table.closed("old"), self.addresses()), ([], {0: MASTER}))
         self.assertEqual(self.table.closed("new"), [Gone("broker-a", MASTER, "new")])
 
     def test_write_permission(self) -> None:
         """Wiping ends with the next change of the topics, or when it is undone."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
-        self.assertEqual(self.table.wipe_write_perm("broker-a"), 1)
-        self.assertEqual(self.perm(), 4)
+        self.assertEqual((self.table.wipe_write_perm("broker-a"), self.perm()), (1, 4))
         self.table.register(registration(MASTER, 0, "t"), 1.0)
-        self.assertEqual(self.perm(), 4)
-        self.assertEqual(self.table.add_write_perm("broker-a"), 1)
-        self.assertEqual(self.perm(), 6)
-        self.assertEqual(self.table.wipe_write_perm("nobody"), 0)
+        self.assertEqual((self.perm(), self.table.add_write_perm("broker-a")), (4, 1))
+        self.assertEqual((self.perm(), self.table.wipe_write_perm("nobody")), (6, 0))
 
     def test_delete_topic(self) -> None:
         """A topic is deleted everywhere, or from one cluster's brokers."""
@@ -235,8 +230,7 @@ class RouteTests(SynchronousTestCase):
         """The status tells each live address, and for how long it is silent."""
         self.table.register(registration(MASTER, 0, "t"), 5.0)
         (row,) = self.table.status(7.0)
-        self.assertEqual(row["address"], MASTER)
-        self.assertEqual(row["brokerId"], 0)
+        self.assertEqual((row["address"], row["brokerId"]), (MASTER, 0))
         self.assertEqual(row["secondsSilent"], 2.0)
 
 

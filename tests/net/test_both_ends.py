@@ -98,8 +98,7 @@ class LoopbackTestCase(TestCase):
 
     async def serve(self, factory: Factory) -> int:
         """Listen with L{ZeroCopyServer}s, and return the port."""
-        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1")
-        port = await endpoint.listen(factory)
+        port = await ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
         self.addCleanup(port.stopListening)
         return int(port.getHost().port)
 
@@ -254,9 +253,7 @@ class RegionTests(LoopbackTestCase):
         self.assertEqual((len(client.data), transport.queued), (len(log), 0))
 
     async def test_producer(self) -> None:
-        """A push producer is paused while more than C{bufferSize} is queued and resumed when
-        nothing is: it delivers everything without a timer.
-        """
+        """A push producer is paused above C{bufferSize} and resumed at nothing, without a timer."""
         for tiny in (False, True):
             transport, _, client = await self.join()
             if tiny:
@@ -529,8 +526,7 @@ class BothEndsTests(LoopbackTestCase):
         transport.write(encode_header(0, 3) + b"abc" + encode_header(3, 3) + b"def")
         await client.lost
         client.reason.trap(ConnectionAborted)
-        self.assertEqual(sink.events, [("frame", 0, 3)])
-        self.assertEqual(sink.received, 0)
+        self.assertEqual((sink.events, sink.received), ([("frame", 0, 3)], 0))
 
     async def test_client_service(self) -> None:
         """C{ClientService}, which wraps protocols, leaves the transport as it is."""

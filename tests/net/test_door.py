@@ -60,8 +60,7 @@ class DoorTests(SynchronousTestCase):
         """When the list changes who is not in it any more goes, and who is in it now may come."""
         old, kept = Played(self.door, "10.1.0.1"), Played(self.door, "10.2.0.1")
         self.door.allow([ip_network("10.2.0.0/16"), ip_network("192.0.2.0/24")])
-        self.assertEqual([("not-allowed", False)], old.closed)
-        self.assertEqual([], kept.closed)
+        self.assertEqual(([("not-allowed", False)], []), (old.closed, kept.closed))
         self.door.left(old)
         self.assertFalse(self.door.admits("10.1.0.1"))
         self.assertTrue(self.door.admits("192.0.2.7"))
@@ -199,8 +198,7 @@ class DoorTests(SynchronousTestCase):
         """All close gently, or are cut off in time; whoever stops it is told at the last."""
         quick, slow = Played(self.door, leaves=True), Played(self.door)
         over, again = self.door.stop(), self.door.stop()
-        self.assertEqual(quick.closed, [("stopped", True)])
-        self.assertEqual(list(self.door.inside), [slow])
+        self.assertEqual((quick.closed, list(self.door.inside)), ([("stopped", True)], [slow]))
         self.clock.advance(FAREWELL)
         self.assertTrue(slow.transport.disconnected)
         self.assertNoResult(over)

@@ -98,8 +98,7 @@ class Pair:
         why = None
         while view and self.client in self.reactor.readers and why is None:
             # The pair's buffer is small: a chunk may take several turns.
-            sent = self.peer.send(view[:65536])
-            view = view[sent:]
+            view = view[self.peer.send(view[:65536]) :]
             why = self.client.doRead()
         return why
 
@@ -155,9 +154,7 @@ class ChunkingTests(SynchronousTestCase):
     def test_equals_portable(
         self, shape: list[tuple[int, int]], places: list[int], file_size: int, data: st.DataObject
     ) -> None:
-        """However a stream is chunked, wherever rooms end and at whatever byte it is handed over,
-        events and log are those of the portable decoder.
-        """
+        """However chunked or handed over, events and log are those of the portable decoder."""
         source = random.Random(len(places))
         stream = b"".join(
             encode_header(offset, size) + source.randbytes(max(size, 0)) for offset, size in shape
@@ -185,8 +182,7 @@ class ChunkingTests(SynchronousTestCase):
         finally:
             pair.close()
         events, log = reference(stream, 8000)
-        self.assertEqual(sink.events, events)
-        self.assertEqual(sink.log, log)
+        self.assertEqual((sink.events, sink.log), (events, log))
 
     def test_byte_by_byte(self) -> None:
         """One byte a turn is the hardest chunking and has the most turns."""
@@ -198,8 +194,7 @@ class ChunkingTests(SynchronousTestCase):
         for place in range(len(stream)):
             pair.feed(stream[place : place + 1])
         events, log = reference(stream, 100)
-        self.assertEqual(sink.events, events)
-        self.assertEqual(sink.log, log)
+        self.assertEqual((sink.events, sink.log), (events, log))
         self.assertEqual(len(sink.turns), len(stream))
 
     def test_portable_until_told(self) -> None:
@@ -221,9 +216,7 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(sink.turns, [10_000])
 
     def test_one_call_for_what_is_small(self) -> None:
-        """Small frames come with their headers, all that the socket has in one system call: one
-        record and many.  A large one does after its header.
-        """
+        """Small frames come with headers in one system call; a large one after its header."""
         for count, size, calls in ((1, 1000, 1), (20, 1000, 1), (3, 20_000, 3)):
             with self.subTest(count=count, size=size):
                 sink = MemorySink()
@@ -233,8 +226,7 @@ class ChunkingTests(SynchronousTestCase):
                 pair.client.socket = counted = Counted(pair.client.socket)  # type: ignore[assignment]
                 pair.peer.send(b"".join(frame(n * size, b"z" * size) for n in range(count)))
                 pair.client.doRead()
-                self.assertEqual(sink.received, count * size)
-                self.assertEqual(sink.turns, [count * size])
+                self.assertEqual((sink.received, sink.turns), (count * size, [count * size]))
                 self.assertEqual(counted.calls, calls)
 
     def test_short_room(self) -> None:
@@ -290,9 +282,7 @@ class ElectedTests(SynchronousTestCase):
     def test_equals_portable(
         self, shape: list[tuple[int, int]], places: list[int], data: st.DataObject
     ) -> None:
-        """However a stream is chunked and at whatever byte it is handed over, each header is heard
-        once, before its body, and all bytes arrive.
-        """
+        """However chunked or handed over, each header is heard once, before its body."""
         stream, at, sent = b"", 0, []
         for size, confirm in shape:
             sent.append(TransferHeader(size, at, 1, 0, confirm))
@@ -500,9 +490,7 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual(self.sink.events.count(("end",)), 2)
 
     def test_heartbeat_behind_a_pause(self) -> None:
-        """A heartbeat that was read together with the body before it is told in spite of a pause:
-        the socket would not become readable for it again.
-        """
+        """A heartbeat read with the body before it is told in spite of a pause."""
         self.sink.on["frame_ends"] = self.client.pauseProducing
         self.pair.feed(frame(0, b"abc") + encode_header(3, 0))
         self.assertEqual(self.sink.events[-1], ("heartbeat", 3))
@@ -529,9 +517,7 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual(self.sink.events, [("frame", 0, 3), ("end",)])
 
     def test_end_of_stream(self) -> None:
-        """What came before the end is told as a turn; then the connection is done, and lost to the
-        sink: no view is written any more.
-        """
+        """What came before the end is told; then the connection is done, and no view written."""
         self.pair.peer.send(frame(0, b"abc") + encode_header(3, 100) + b"part")
         self.pair.peer.close()
         why = None

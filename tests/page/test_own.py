@@ -65,8 +65,7 @@ class OwnPageTests(SynchronousTestCase):
         ]
         for times in (1, 1, 2):
             rows = self.told().groups
-            self.assertEqual(len(rows), MOST_GROUPS)
-            self.assertEqual(rows[0].messages, MOST_GROUPS + 9)
+            self.assertEqual((len(rows), rows[0].messages), (MOST_GROUPS, MOST_GROUPS + 9))
             self.assertEqual(self.node.looked_up, times)
             self.clock.advance(GROUPS_FOR / 2)
 

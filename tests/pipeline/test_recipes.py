@@ -255,8 +255,6 @@ def moment(text: str) -> datetime:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, without blanks at their ends and without empty ones.  How long
-    files became is another number with another release of pyarrow.
-    """
+    """A text's lines, without blanks or empty ones; file sizes vary by pyarrow's release."""
     text = re.sub(r"files, \d+ bytes", "files, some bytes", text)
     return [line.expandtabs().rstrip() for line in text.splitlines() if line.strip()]

@@ -46,8 +46,7 @@ class CascadeCase(SlaveCase):
 
     def sent(self, behind: Connection) -> int:
         """How many bytes of log it was sent."""
-        decoder = TransferDecoder()
-        events = decoder.receive(behind.transport.value())
+        events = TransferDecoder().receive(behind.transport.value())
         return sum(len(event.data) for event in events if hasattr(event, "data"))
 
     def copied(self, **keys: Any) -> Connection:

@@ -134,9 +134,7 @@ class MasterTests(LogTestCase):
         self.assertIn("warn Unhealthy: too-few-replicas", lines.lines[0])
 
     def test_async(self) -> None:
-        """An ASYNC_MASTER that never had one is well; of one that had, it is told that it is away,
-        until it is back or an operator drops its slot.
-        """
+        """An ASYNC_MASTER without replicas is well; one that is away is told, until dropped."""
         node = self.begin(BrokerRole.ASYNC_MASTER)
         self.assertEqual(unhealthy(node), "")
         slot = node.serving.slots.proved("10.0.0.5", 0, began=1, opened=0.0)

@@ -22,8 +22,7 @@ ANSWER = ha_v2.encode_answer(0, [FIRST_LABEL])
 
 def transfer(offset: int, size: int, label: int, start: int, body: bytes = b"") -> bytes:
     """A transfer, of whatever sizes; its confirm offset is above everything."""
-    header = TransferHeader(size, offset, label, start, HUGE)
-    return ha_v2.encode_transfer_header(header) + body
+    return ha_v2.encode_transfer_header(TransferHeader(size, offset, label, start, HUGE)) + body
 
 
 NO_ANSWERS: dict[str, bytes] = {

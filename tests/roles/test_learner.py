@@ -155,9 +155,7 @@ class LearnerTests(SlaveCase):
         return master
 
     def test_follows(self) -> None:
-        """It asks the controller, the member where its HA port is, shakes hands once, and gets the
-        whole log; readers see it up to the confirm offset.
-        """
+        """It asks controller and member, shakes hands once, gets all; readers see the confirmed."""
         self.learn()
         master = self.shake()
         self.assertEqual(master.reports(), [0])
@@ -239,8 +237,7 @@ class LearnerTests(SlaveCase):
         self.reactor.pump([1.0] * 8)
         self.assertEqual(silent.heard, SHAKEN)
         self.assertFalse(silent.connection.open)
-        again = self.shake()
-        self.assertEqual(again.reports(), [1])
+        self.assertEqual(self.shake().reports(), [1])
 
     def test_switch(self) -> None:
         """Another is elected and followed; what the first alone had, unread, is cut and kept."""

@@ -117,8 +117,7 @@ class LivePromotionTests(SlaveCase):
         self.assertIsInstance(found, Successor)
         self.assertTrue(found.running)
         self.assertIs(promotion, found.promotion)
-        error = self.assertRaises(Refused, promotion.begin)
-        self.assertIn("is the master already", str(error))
+        self.assertIn("is the master already", str(self.assertRaises(Refused, promotion.begin)))
         self.assertEqual([], self.node.endpoint.waiting)
 
     def test_process_ends(self) -> None:

@@ -101,9 +101,7 @@ class NamedTests(TwoMastersCase):
     """A name server names the old master again."""
 
     def test_stays_with_a_live_one(self) -> None:
-        """By a stock name server, and by an old master that does not answer: the slave stays, and
-        says in its status what is wrong.
-        """
+        """By a stock name server, and an old master that is mute: the slave stays, and says why."""
         connection = self.following()
         self.told(OLD, OLD_CLIENT)
         self.assertTrue(connection.open)

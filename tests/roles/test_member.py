@@ -238,8 +238,7 @@ class LeadTests(MemberCase):
         self.assertEqual(kept.labels, (EpochLabel(1, 0),))
         self.assertEqual(self.node.broker.topics.version.state_version, 1)
         self.assertEqual(self.node.settings.broker.id, 0)
-        alone = self.successResultOf(self.write())
-        self.assertIs(alone.status, PutStatus.SLAVE_NOT_AVAILABLE)
+        self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
 
     def test_not_first(self) -> None:
         """One with brokerRole=SLAVE waits for the member that has the data."""
@@ -398,9 +397,7 @@ class SafetyTests(MemberCase):
             self.write()
 
     def test_id_at_another_address(self) -> None:
-        """While this node leads its id is told at another address, by a copy of its disk: it takes
-        no more writes, nor does it lead after a restart.
-        """
+        """Its id is told elsewhere, by a copy: it takes no writes, nor leads after a restart."""
         self.member()
         copy = "10.0.0.9:10911"
         self.set.master = copy

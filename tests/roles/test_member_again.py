@@ -249,9 +249,7 @@ class TopicTests(MemberCase):
     """Topics that the master before this one had no time to tell of."""
 
     def test_made_again(self) -> None:
-        """Their first messages come to queues while this one leads, as they were delayed or in a
-        transaction: consumers find them, in each queue.
-        """
+        """Messages delayed or in transactions come while this one leads, in each queue."""
         self.member()
         for queue_id in (0, 3):
             self.node.broker.writer.put(message(300, topic="Late", queue_id=queue_id))

@@ -181,9 +181,7 @@ class PromotionTests(MemberChangeCase):
         self.assertEqual(self.set.in_sync, (OURS,))
 
     def test_tables(self) -> None:
-        """A thread reads the tables each time, as they may be large: before it follows, after a
-        cut, before it leads, and when another one does.
-        """
+        """A thread reads the tables before following and leading, after cuts, and on a change."""
         threads, reads = [0], list[int]()
         in_thread, look_at = PuppetMember._in_thread, checked_table.look_at
 
@@ -440,8 +438,7 @@ class YoungSetTests(MemberChangeCase):
 
     def test_first_record_common(self) -> None:
         """The one record that both have is enough to tell where they part."""
-        other = self.replaced(1)
-        self.assert_mended(other, self.node.store.log.end // 2)
+        self.assert_mended(self.replaced(1), self.node.store.log.end // 2)
 
 
 class FailureTests(MemberChangeCase):

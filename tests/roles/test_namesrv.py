@@ -47,8 +47,7 @@ class NamesrvTests(TestCase):
             "kvConfigPath": self.folder / "kv" / "kvConfig.json",
         }
         given = [*(f"{key}={value}" for key, value in keys.items()), *more]
-        settings = load(None, given, "namesrv")
-        node = NamesrvNode(settings, reactor)
+        node = NamesrvNode(load(None, given, "namesrv"), reactor)
         self.patch(node, "without_traceback", self.told.append)
         return node
 
@@ -69,8 +68,7 @@ class NamesrvTests(TestCase):
             Code.REGISTER_BROKER, body, brokerName="a", brokerAddr="127.0.0.1:1", brokerId="0",
             clusterName="c", haServerAddr="127.0.0.1:2",
         )  # fmt: skip
-        pool = HTTPConnectionPool(reactor, persistent=False)
-        agent = Agent(reactor, pool=pool)
+        agent = Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False))
         url = f"http://127.0.0.1:{self.admin}"
         found = await treq.get(f"{url}/healthz", agent=agent)
         self.assertEqual((found.code, await found.json()), (200, {"healthy": True}))

@@ -211,9 +211,7 @@ class HealthTests(NodeCase):
         self.assertIn("failed: made up", said["reason"])
 
     def test_readers(self) -> Deferred[None]:
-        """The status tells where those are who read the files under a name, as they are now;
-        if the disk does not answer, as they were.
-        """
+        """The status tells where the files' readers are, or were, if the disk does not answer."""
 
         async def steps() -> None:
             node = await self.started(self.node("master"))

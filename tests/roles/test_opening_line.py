@@ -71,8 +71,7 @@ class NextStepTests(SynchronousTestCase):
         self.assertIn(
             "Stop what listens on port 10911, or give", next_step(used, settings, "master")
         )
-        locked = StoreLocked("/data/a/lock")
-        self.assertIn("--store DIR", next_step(locked, settings, "master"))
+        self.assertIn("--store DIR", next_step(StoreLocked("/data/a/lock"), settings, "master"))
         self.assertEqual("", next_step(DiskFull("/data/a", 1), settings, "master"))
 
     def test_address(self) -> None:

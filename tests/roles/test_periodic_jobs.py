@@ -107,8 +107,7 @@ class TreeTests(SynchronousTestCase):
 
         node = Tree(load(None, [], "namesrv"), clock)
         self.assertEqual(unhealthy(node), "inner: it is made up")
-        self.assertEqual(names(node.status()), {"inner work"})
-        self.assertEqual(node.status()["inner"], 7)
+        self.assertEqual((names(node.status()), node.status()["inner"]), ({"inner work"}, 7))
         self.assertEqual(node.facts()["inner"], ("yes", ""))
         self.assertIn((HEALTH_REASON, ("sampled",), 1), list(node.samples()))
 
@@ -254,9 +253,7 @@ class DocumentedTests(SynchronousTestCase):
             yield str(name.value), False
 
     def test_documented(self) -> None:
-        """The list of jobs has each, and says whether it is vital.  What only the commands
-        C{diverge} and C{receive} repeat is not in any status.
-        """
+        """The list of jobs has each, and if it is vital, but for the commands' own ones."""
         page = (ROOT / "docs" / "status.rst").read_text(encoding="utf-8")
         jobs = page.partition("\nPeriodic jobs\n")[2].partition("\n.. _events:\n")[0]
         told, _, others = jobs.partition("*Vital*: ")[2].partition("*Not vital*: ")

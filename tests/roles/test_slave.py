@@ -562,9 +562,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_sets_aside_anew(self) -> None:
-        """What there is is set aside for garbage collection before clients are let in, and again
-        once a repair has opened another store.
-        """
+        """What there is is set aside for garbage collection before clients, and after a repair."""
         seen: list[tuple[Store, bool]] = []
 
         def set_aside(*, writes: bool) -> None:

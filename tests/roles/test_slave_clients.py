@@ -133,9 +133,7 @@ class DivergedTests(ServedSlaveCase):
 
 class WakeTests(ServedSlaveCase):
     def test_at_once(self) -> None:
-        """A pull that waits on a slave is answered when replication brings a message, a
-        millisecond later, and not at the next look of some seconds.
-        """
+        """A pull that waits on a slave is answered as replication brings a message, at once."""
         self.start()
         upstream = self.follow()
         peer = self.consumer()

@@ -78,9 +78,7 @@ class ByAnswerTests(SynchronousTestCase):
         self.assertEqual([ha_port.REPORTS] * 2, self.heard)
 
     def test_client_port(self) -> None:
-        """A port that closes the connection is a client port if it tells its configuration: the HA
-        port is the one that it names, or the next one.
-        """
+        """A port that closes is a client port if it tells its configuration, with the HA port."""
         for conversation, slaves in (
             ("config brokerName=a\nhaListenPort=7000\n", 7000),
             ("config haListenPort=70000\n", None),

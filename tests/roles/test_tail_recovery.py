@@ -125,9 +125,7 @@ class TailRecoveryTests(LogTestCase):
     # --- whom to ask --------------------------------------------------------------
 
     def test_addresses(self) -> None:
-        """Those that are named, else those that were there: at the port they told, or at ours;
-        never ourselves, nor one that listens nowhere.
-        """
+        """Those named, else those that were there, at told ports or ours; never ourselves."""
         root = self.folder()
         tail = self.starting(root)
         tail.replicas.ports = {
@@ -189,14 +187,12 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual(self.dialled, [("10.0.0.2", 10915)])
         self.successResultOf(over)
         self.assertEqual((store.log.end, store.lost), (self.end, None))
-        self.assertEqual(content(store.log), self.whole)
-        self.assertEqual(store.log.flushed, self.end)
+        self.assertEqual((content(store.log), store.log.flushed), (self.whole, self.end))
         self.assertFalse((root / "rmqha" / "lost-tail.json").exists())
         self.assertEqual(store.queues.end("TopicA", 0), COUNT)
         receipt = store.put(message(500))
         self.assertEqual((receipt.begin >= self.end, receipt.queue_offset), (True, COUNT))
-        table = (root / "config" / "consumerOffset.json").read_text()
-        self.assertIn("0:20", table)
+        self.assertIn("0:20", (root / "config" / "consumerOffset.json").read_text())
         status = tail.fields()["tailFetch"]
         assert status is not None
         self.assertEqual((status["state"], status["source"]), ("done", "10.0.0.2:10915"))

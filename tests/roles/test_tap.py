@@ -262,17 +262,14 @@ class MakeServiceTests(OptionsTests):
         path = self.folder / "namesrv.properties"
         path.write_text("listenPort=9000\n")
         options = self.parsed("--role", "namesrv", "--conf", str(path))
-        node = tap.makeService(options, NodeReactor())
-        self.assertIsInstance(node, NamesrvNode)
+        self.assertIsInstance(tap.makeService(options, NodeReactor()), NamesrvNode)
         self.assertEqual(options.settings.namesrv.listen_port, 9000)
         self.assertEqual(options.settings.admin.listen_port, 9003)
         said = self.refused("--role", "namesrv", "--set", "brokerRole=SLAVE")
         self.assertIn("unknown key brokerRole", said)
 
     def test_unreadable(self) -> None:
-        """A master that cannot read where its replicas are does not start as if it had none: what
-        it lost could be fetched from them.
-        """
+        """A master that cannot read its replicas does not start as if it had none."""
         path = self.folder / "store" / "rmqha" / "replicas.json"
         for number, code in ((errno.EACCES, 78), (errno.EIO, 1)):
             unreadable, said = make_unreadable(self, path, number), StringIO()

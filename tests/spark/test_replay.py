@@ -1,6 +1,4 @@
-"""A real name server and a master: what clients sent is replayed from the master's files into
-another topic of the same master, and read back.
-"""
+"""A real name server and master: clients' messages are replayed into another topic."""
 
 from __future__ import annotations
 

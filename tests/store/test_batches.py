@@ -124,8 +124,7 @@ class BothWaysTests(LogTestCase):
             disk.full = False
             store._look_at_disk()
             found[-1].append(self.put(store, batch(2000, 1500)))
-        self.assertEqual(found[0], found[1])
-        self.assertEqual(["disk-full", 3500], found[0][:2])
+        self.assertEqual((found[0], ["disk-full", 3500]), (found[1], found[0][:2]))
         self.same(*stores)
 
     def test_closed(self) -> None:

@@ -38,8 +38,7 @@ class ConfirmTests(StoreTestCase):
 
     def test_killed(self) -> None:
         """They see what they saw, no more and no less, and who asks is told so."""
-        self.assertEqual(self.store.queues.end("TopicA", 0), 2)
-        self.assertEqual(self.store.readable, 600)
+        self.assertEqual((self.store.queues.end("TopicA", 0), self.store.readable), (2, 600))
         self.assertEqual(self.store.dispatcher.position, 600)
 
     def test_confirmed_beyond_the_end(self) -> None:
@@ -50,8 +49,7 @@ class ConfirmTests(StoreTestCase):
         self.clock.advance(0.1)
         store.put(message(300, topic="TopicA"))
         self.clock.advance(0.1)
-        self.assertEqual(store.readable, 900)
-        self.assertEqual(store.queues.end("TopicA", 0), 3)
+        self.assertEqual((store.readable, store.queues.end("TopicA", 0)), (900, 3))
 
     def test_written_behind(self) -> None:
         """What comes has its place in the queue behind the one that is not to be seen."""
@@ -63,8 +61,7 @@ class ConfirmTests(StoreTestCase):
         self.assertEqual(store.queues.end("TopicA", 0), 2)
         store.confirm(store.log.end)
         self.clock.advance(0.1)
-        self.assertEqual(store.queues.end("TopicA", 0), 4)
-        self.assertEqual(store.dispatcher.fault_count, 0)
+        self.assertEqual((store.queues.end("TopicA", 0), store.dispatcher.fault_count), (4, 0))
         self.assert_derived(store)
 
     def test_delayed_messages(self) -> None:

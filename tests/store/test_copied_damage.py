@@ -89,14 +89,11 @@ class CopiedDamageTests(LogTestCase):
         self.failureResultOf(service.ready, LogCorrupt)
 
     def test_offline(self) -> None:
-        """All who ask where the log ends get one answer, C{rebuild} makes queues of it, and
-        C{verify} still says that it is damaged, and whence.
-        """
+        """All get one answer of the log's end, C{rebuild} too; C{verify} still names the damage."""
         self.known()
         self.assertEqual(OfflineLog(self.store).end, END)
         self.assertEqual(find_end_in_last_file(LogFiles.find(self.store)).end, END)
-        made = remake(OfflineLog(self.store), settings(self.store))
-        self.assertEqual(made.records, 1289)
+        self.assertEqual(remake(OfflineLog(self.store), settings(self.store)).records, 1289)
         (finding,) = LogCheck(RawLog.open(self.store)).findings()
         self.assertIn("it was copied so from the master", finding.reason)
 
@@ -122,6 +119,5 @@ class CopiedDamageTests(LogTestCase):
         damage.flip(self.store / damage.name(10), PLACE)
         copied.add(CopiedRecord(offset=END + 100, size=10, crc=1, reason="body crc", master="m:1"))
         copied_damage_file.save(self.store, copied)
-        store = self.opened(self.store)
-        self.assertEqual(store.faults_from_master()["count"], 1)
+        self.assertEqual(self.opened(self.store).faults_from_master()["count"], 1)
         self.assertEqual(len(read_copied_damage(self.store)), 1)

@@ -42,12 +42,9 @@ class KeepTests(LogTestCase, DerivedTestCase):
         return self.opened(root, clock=self.clock, settings=SIZES, now_ms=lambda: self.now)
 
     def test_soon_after_a_start(self) -> None:
-        """A second after its start everything that the start has checked and dispatched is kept,
-        and a start after a kill does nothing of it again.
-        """
+        """A second after its start all checked and dispatched is kept, and not done again."""
         store = self.store(self.root)
-        self.assertEqual(store.dispatcher.dispatched, COUNT)
-        self.assertEqual(store.recovery.start, 0)
+        self.assertEqual((store.dispatcher.dispatched, store.recovery.start), (COUNT, 0))
         self.clock.advance(FIRST_FLUSH)
         mark = dispatch_mark.load(mark_path(self.root), store.log)
         assert mark is not None

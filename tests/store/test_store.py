@@ -243,8 +243,7 @@ class LifeTests(StoreTestCase):
         self.assertEqual(service.state, "recovering")
         stopped = service.stopService()
         self.assertNoResult(stopped)
-        other = self.service(root, settings=SIZES)
-        self.assertRaises(StoreLocked, other.startService)
+        self.assertRaises(StoreLocked, self.service(root, settings=SIZES).startService)
         before = len(os.listdir("/proc/self/fd"))
         thread.work()
         self.successResultOf(stopped)
@@ -380,16 +379,14 @@ class PutTests(StoreTestCase):
         self.assertEqual((second.begin, second.queue_offset), (500, 0))
         self.assertEqual((third.begin, third.end, third.queue_offset), (1000, 1600, 1))
         record = decode(store.log.read(1000, 600), 0, 1000)
-        self.assertEqual(record.offset_msg_id, third.message_id)
-        self.assertEqual(record.queue_offset, 1)
+        self.assertEqual((record.offset_msg_id, record.queue_offset), (third.message_id, 1))
 
     def test_without_a_place_in_the_queue(self) -> None:
         """A half message or a rollback takes no queue offset; a commit does."""
         store = self.small()
         offsets = [store.put(message(300, sys_flag=flag)).queue_offset for flag in (4, 0, 12, 8, 0)]
         self.assertEqual(offsets, [0, 0, 0, 1, 2])
-        killed = self.small(self.crash(store))
-        self.assertEqual(killed.put(message(300)).queue_offset, 3)
+        self.assertEqual(self.small(self.crash(store)).put(message(300)).queue_offset, 3)
 
     def test_batch(self) -> None:
         """A batch has one receipt with all ids, and consecutive queue offsets."""
@@ -454,8 +451,7 @@ class PutTests(StoreTestCase):
         store.flusher.flush()
         root, settings = store.settings.root, SIZES
         store = self.reopened(store, settings=settings, now_ms=lambda: self.now)
-        self.assertEqual(Checkpoint.load(root / "checkpoint").log, self.now)
-        self.assertEqual(told(), [])
+        self.assertEqual((Checkpoint.load(root / "checkpoint").log, told()), (self.now, []))
 
     def test_clock_was_never_set(self) -> None:
         """A clock that began at 1970 with the machine gives its time to no message."""
@@ -480,8 +476,7 @@ class PutTests(StoreTestCase):
         queue = store.queues.get("TopicA", 0)
         assert queue is not None
         self.assertEqual(queue.max_offset, 40)
-        blank = store.log.read(3500, 8)
-        self.assertEqual(magic_at(blank, 0), MAGIC_BLANK)
+        self.assertEqual(magic_at(store.log.read(3500, 8), 0), MAGIC_BLANK)
         self.assert_derived(store)
 
 
@@ -563,8 +558,7 @@ class TroubleTests(StoreTestCase):
         disk.full = False
         for _ in range(4):
             clock.advance(1.0)
-        self.assertEqual(again.state, "")
-        self.assertEqual(again.put(message(500)).queue_offset, 20)
+        self.assertEqual((again.state, again.put(message(500)).queue_offset), ("", 20))
 
     def test_fsync_fails(self) -> None:
         """That is the end of this store: no write, no clean stop."""
@@ -633,8 +627,7 @@ class SlaveTests(StoreTestCase):
         append_frame(store.log, 0, content(source, 0, 1500))
         store.log.verify()
         store.log.progress()
-        crashed = self.small(self.crash(store), master=False)
-        self.assertEqual(crashed.log.end, 1100)
+        self.assertEqual(self.small(self.crash(store), master=False).log.end, 1100)
         stopped = self.reopened(store, settings=SIZES, master=False)
         self.assertEqual(stopped.log.end, 1100)
         append_frame(stopped.log, 1100, content(source, 1100))

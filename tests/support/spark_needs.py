@@ -10,9 +10,7 @@ from rmqha.pipeline.spark.session import java_home
 
 
 def not_idle() -> None:
-    """Let workers of this process, and of those it starts, take their share: on a busy machine
-    tests would take for ever otherwise.
-    """
+    """Let workers of this process and its children take their share, also when it is busy."""
     os.environ["RMQHA_PRIORITY"] = "normal"
 
 

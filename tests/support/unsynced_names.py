@@ -1,6 +1,4 @@
-"""Power cuts at each system call of a test: what was not waited for is lost, torn or zeroed, and so
-are the names of files and folders.
-"""
+"""Power cuts at each system call of a test: what was not waited for is lost or torn."""
 
 from __future__ import annotations
 

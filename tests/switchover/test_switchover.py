@@ -236,8 +236,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.new.held = evolve(TABLES, groups=frozenset())
         error = self.fails(self.change().run(), NotSeen)
         self.assertIn("1 rows are missing there, such as group billing", error)
-        self.assertEqual([4, 6], self.old.permitted)
-        self.assertEqual([], self.hands.acts)
+        self.assertEqual(([4, 6], []), (self.old.permitted, self.hands.acts))
         self.assertIsNone(self.journal.read())
 
     def test_sticky_permission(self) -> None:
@@ -339,9 +338,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIn("$RMQHA_EPOCH", self.fails(self.change().back(), PairUnfit))
 
     def test_nobody_would_refuse(self) -> None:
-        """Where one of the two is a stock broker, or they have no name server in common, no command
-        restores the old master either.
-        """
+        """With a stock broker, or no common name server, no command restores the old master."""
         for other, wanted in (
             (evolve(SLAVE, ours=False), "a stock broker"),
             (evolve(SLAVE, name_servers=frozenset({"p:9876"})), "no name server in common"),
@@ -368,9 +365,7 @@ class SwitchoverTests(SynchronousTestCase):
         return broker.state.is_master, broker.state.writable
 
     def test_on_after_half_a_way_back(self) -> None:
-        """A slave that knows the number, as the old master was restored with it, is promoted to a
-        new one when the command goes on.
-        """
+        """A slave that knows the number is promoted to a new one when the command goes on."""
         self.killed(Act.PROMOTE)
         self.restore()
         self.become(self.old, None)
@@ -465,8 +460,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.old.state = evolve(MASTER, end=2000)
         running = Deferred.fromCoroutine(self.change().run())
         self.clock.advance(1)
-        self.assertEqual(4, self.old.permitted[-1])
-        self.assertEqual([Act.STOP], self.hands.acts)
+        self.assertEqual((4, [Act.STOP]), (self.old.permitted[-1], self.hands.acts))
         self.new.state = evolve(SLAVE, end=2000)
         self.hands.does[Act.PROMOTE] = lambda: self.become(self.new, evolve(MASTER, end=2000))
         self.hands.does[Act.FOLLOW] = lambda: self.become(self.old, evolve(SLAVE, end=2000))

@@ -30,8 +30,7 @@ class PlaceTests(SynchronousTestCase):
             ("hdfs://127.0.0.1:8020", "names no folder"),
             ("hdfs://127.0.0.1:8020/", "names no folder"),
         ):
-            error = self.assertRaises(TierPlaceInvalid, ObjectFolder.at, url)
-            self.assertIn(word, str(error))
+            self.assertIn(word, str(self.assertRaises(TierPlaceInvalid, ObjectFolder.at, url)))
 
     def test_away(self) -> None:
         """A mute name node is told on one line, with the file that was asked for."""

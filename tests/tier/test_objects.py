@@ -120,8 +120,7 @@ class FaultTests(SynchronousTestCase):
             yield b"a"
             raise OSError(5, "Input/output error")
 
-        error = self.assertRaises(OSError, self.folder.write, "a", parts())
-        self.assertEqual(5, error.errno)
+        self.assertEqual(5, self.assertRaises(OSError, self.folder.write, "a", parts()).errno)
 
     def test_long_wait(self) -> None:
         """A request that takes long is told while it does, and again; what is quick is not."""

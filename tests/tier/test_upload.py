@@ -206,9 +206,7 @@ class InterruptedTests(TierCase):
         self.assertEqual(self.file(0).read_bytes(), self.object(0).read_bytes())
 
     def test_written_otherwise(self) -> None:
-        """An object store that keeps other bytes, or fewer, is found out before the manifest: the
-        first fault is told, whichever is read first.
-        """
+        """An object store that keeps other or fewer bytes is found out before the manifest."""
         real = ObjectFolder.write
 
         def spoil(change: Any) -> None:
@@ -356,9 +354,7 @@ class CommandTests(TierCase, CommandTestCase):
         self.fails(78, "tier", self.store, "/tmp/nowhere", "--follow")
 
     def test_follow_unreachable(self) -> None:
-        """A store that does not answer while it is asked where a bucket is, as before the network
-        is there, may answer the next start.
-        """
+        """A store that does not answer where a bucket is may answer the next start."""
 
         class Away:
             """pyarrow without a network."""

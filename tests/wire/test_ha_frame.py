@@ -81,8 +81,7 @@ class OffsetReportsTests(SynchronousTestCase):
     def test_size(self) -> None:
         """A report is a signed number of 8 bytes, the highest first."""
         self.assertEqual(encode_report(0x64), bytes(7) + b"\x64")
-        self.assertEqual(OFFSET_REPORT.size, 8)
-        self.assertEqual(OffsetReports().receive(b"\xff" * 8), [-1])
+        self.assertEqual((OFFSET_REPORT.size, OffsetReports().receive(b"\xff" * 8)), (8, [-1]))
 
     def test_onlooker(self) -> None:
         """Who only compares says -1 first, which a stock master takes for no report."""
@@ -166,8 +165,7 @@ class TransferDecoderTests(SynchronousTestCase):
 
     def test_largest_body(self) -> None:
         """A body of just the limit is taken."""
-        decoder = TransferDecoder(max_body=10)
-        (part,) = decoder.receive(encode_header(5, 10) + b"0123456789")
+        (part,) = TransferDecoder(max_body=10).receive(encode_header(5, 10) + b"0123456789")
         self.assertEqual(part, BodyPart(5, memoryview(b"0123456789"), 10, 0))
 
 
@@ -207,13 +205,11 @@ class CaptureTests(SynchronousTestCase):
                         found_reports += receiver.receive(piece)
                     self.assertEqual(receiver.pending, 0)
                     bodies = _sizes(decoder, pieces(m2s, cut))
-                    self.assertEqual(decoder.handover()[0], b"")
-                    self.assertEqual(decoder.handover()[2], 0)
+                    self.assertEqual((decoder.handover()[0], decoder.handover()[2]), (b"", 0))
                     for before, after in pairwise(bodies):
                         self.assertEqual(before[0] + before[1], after[0])
                     found_frames += bodies
-                self.assertEqual(found_reports, reports)
-                self.assertEqual(found_frames, frames)
+                self.assertEqual((found_reports, found_frames), (reports, frames))
 
 
 def _sizes(decoder: TransferDecoder, chunks: list[bytes]) -> list[tuple[int, int]]:

@@ -110,8 +110,7 @@ class SlaveMessagesTests(SynchronousTestCase):
         decoder = SlaveMessages()
         data = b"".join(map(written, messages)) + encode_report(0)[:rest]
         found = [each for piece in pieces(data, cuts) for each in decoder.receive(piece)]
-        self.assertEqual(found, messages)
-        self.assertEqual(decoder.pending, rest)
+        self.assertEqual((found, decoder.pending), (messages, rest))
 
     def test_captured(self) -> None:
         """What slaves of a stock set sent is read, and would be written so."""
@@ -137,8 +136,7 @@ class SlaveMessagesTests(SynchronousTestCase):
 class MasterMessagesTests(SynchronousTestCase):
     def test_stock(self) -> None:
         """The answers, heartbeats and transfers that a stock master sent first."""
-        stream = chunks("ha-run1-0-to35101", "master")
-        answer, heartbeat, transfer, *_ = heard(stream)
+        answer, heartbeat, transfer, *_ = heard(chunks("ha-run1-0-to35101", "master"))
         self.assertEqual(answer, HandshakeAnswer(0, (EpochLabel(1, 0),), 1))
         self.assertEqual(heartbeat, (TransferHeader(0, -1, 1, 0, 0), b""))
         header, body = transfer  # type: ignore[misc]

@@ -49,9 +49,7 @@ class AclFileTests(LogTestCase):
         self.assertIn("newcomer", self.file.table.accounts)
 
     def test_broken(self) -> None:
-        """A file that cannot be used any more changes nothing, and the node says so until it is
-        mended; the line with the secret is not told.
-        """
+        """A file that cannot be used changes nothing, and is told, without its secret line."""
         self.file.start()
         good = self.path.read_text(encoding="utf-8")
         for broken in (good.replace("secretKey: 12345678", "secretKey: [12345678"), "", "a: 1\n"):

@@ -113,9 +113,7 @@ MADE = to_ext(
 
 class AclRequestsTests(AccessTestCase):
     def test_account(self) -> None:
-        """An administrator makes an account, changes it and removes it; each is in force at once,
-        and a line of the log that has no secret.
-        """
+        """An account is made, changed and removed, each at once, and a log line with no secret."""
         self.begin()
         said = self.audited()
         admin = self.by("operator")

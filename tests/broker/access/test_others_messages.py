@@ -88,9 +88,7 @@ class SentBackTests(AccessTestCase):
         return self.by(account).ask(Code.CONSUMER_SEND_MSG_BACK, **to_ext(header))
 
     def test_denied(self) -> None:
-        """Of a topic that an account may not consume no message comes to its group, by its place
-        neither; nothing is stored or made.
-        """
+        """Of a forbidden topic no message comes to a group; nothing is stored or made."""
         self.begin()
         offset = self.stored("Secrets")
         before = self.serving.store.log.end, self.serving.topics.names()
@@ -152,14 +150,11 @@ class TransactionsTests(AccessTestCase):
         """Who may not send to a half message's topic does not end its transaction; who may does."""
         end = self.serving.store.log.end
         self.assert_denied(self.end(self.stranger))
-        self.assertEqual(self.serving.store.log.end, end)
-        self.assertEqual(self.end(self.producer).code, 0)
+        self.assertEqual((self.serving.store.log.end, self.end(self.producer).code), (end, 0))
         self.assertEqual(self.record("Payments").body, b"pay")
 
     def test_asked(self) -> None:
-        """Only a producer whose account may send to the topic is asked, and shown the message;
-        where there is none the log says so.
-        """
+        """Only a producer that may send to the topic is asked; without one the log says so."""
         lines = self.lines()
         self.clock.advance(60)
         self.assertEqual([], self.stranger.client.heard())

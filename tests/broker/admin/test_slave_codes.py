@@ -157,9 +157,7 @@ class SlaveCodesTests(BrokerTestCase):
         return [*sorted(found), Code.UNREGISTER_CLIENT]
 
     def test_each(self) -> None:
-        """What changes a table or stores a message is refused with RocketMQ's codes; all else is
-        answered as its master answered it.
-        """
+        """Changes are refused with RocketMQ's codes; all else is answered as its master does."""
         self.filled()
         client = self.client()
         leave = {*REFUSED, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2}

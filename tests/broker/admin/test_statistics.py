@@ -321,8 +321,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual((bounds.min_offset, bounds.max_offset), (log.min_offset, log.end))
         table: Any = fastjson.loads(body)["table"]
         self.assertEqual(table["earliestMessageTimeStamp"], str(NOW))
-        self.assertEqual(table["msgPutTotalTodayNow"], "3")
-        self.assertEqual(table["brokerActive"], "true")
+        self.assertEqual((table["msgPutTotalTodayNow"], table["brokerActive"]), ("3", "true"))
         self.assertEqual(len(table["getTransferedTps"].split()), 3)
         self.assertEqual(table["getTransferedTps"], table["getTransferredTps"])
 
@@ -404,8 +403,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(self.sum("GROUP_GET_NUMS", "T@cg"), 3)
         self.assertEqual(self.sum("GROUP_GET_SIZE", "T@cg"), len(answer.body))
         self.assertEqual(self.sum("QUEUE_GET_SIZE", "T@0@cg"), len(answer.body))
-        stats = read(ConsumeStats, self.ask(208, consumerGroup="cg").body)
-        row = stats.offset_table[queue(0)]
+        row = read(ConsumeStats, self.ask(208, consumerGroup="cg").body).offset_table[queue(0)]
         self.assertEqual((row.consumer_offset, row.pull_offset), (2, 3))
 
     def test_sent_back(self) -> None:
@@ -436,8 +434,7 @@ class RuntimeTests(StatisticsTestCase):
             self.assertEqual(self.ask(315, statsName=name, statsKey=key).code, 1, name)
         for name, key in (("TOPIC_PUT_NUMS", "T"), ("QUEUE_PUT_NUMS", "T@0")):
             self.assertEqual(self.ask(315, statsName=name, statsKey=key).code, 0, name)
-        self.assertEqual(counts.pulled, {})
-        self.assertEqual(self.ask(215, topic="T").code, 0)
+        self.assertEqual((counts.pulled, self.ask(215, topic="T").code), ({}, 0))
         self.clock.pump([10.0])
         for name, key in (("TOPIC_PUT_NUMS", "T"), ("QUEUE_PUT_SIZE", "T@0")):
             self.assertEqual(self.ask(315, statsName=name, statsKey=key).code, 1, name)
@@ -451,10 +448,8 @@ class MeterTests(SynchronousTestCase):
         for second in range(0, int(2 * HOUR) + 1, 10):
             meter.tick(float(second))
             meter.add(10)
-        self.assertEqual(meter.over(MINUTE).sum, 60)
-        self.assertEqual(meter.over(MINUTE).tps, 1.0)
-        self.assertEqual(meter.over(MINUTE).avgpt, 10.0)
-        self.assertEqual(meter.over(HOUR).sum, 3600)
+        self.assertEqual((meter.over(MINUTE).sum, meter.over(MINUTE).tps), (60, 1.0))
+        self.assertEqual((meter.over(MINUTE).avgpt, meter.over(HOUR).sum), (10.0, 3600))
         self.assertEqual(meter.over(DAY).sum, 7200)
 
     def test_nothing_yet(self) -> None:

@@ -139,11 +139,9 @@ class TopicTests(AdministrationTestCase):
             return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
 
         self.assertEqual(put(**{"+message.type": "FIFO"}).code, 0)
+        self.assertEqual((self.attributes("L"), put().code), ({"message.type": "FIFO"}, 0))
         self.assertEqual(self.attributes("L"), {"message.type": "FIFO"})
-        self.assertEqual(put().code, 0)
-        self.assertEqual(self.attributes("L"), {"message.type": "FIFO"})
-        self.assertEqual(put(**{"-message.type": ""}).code, 0)
-        self.assertEqual(self.attributes("L"), {})
+        self.assertEqual((put(**{"-message.type": ""}).code, self.attributes("L")), (0, {}))
         self.assertEqual(put(**{"message.type": "FIFO"}).code, 29)
 
     def test_attributes_refused(self) -> None:
@@ -215,8 +213,7 @@ class TopicTests(AdministrationTestCase):
         self.assertIsNone(self.serving.offsets.get("g1", "New", 0))
         gone = self.ask(RequestCode.GET_TOPIC_CONFIG, topic="New")
         self.assertEqual((gone.code, gone.remark), (17, "No topic in this broker. topic: New"))
-        again = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="New")
-        self.assertEqual(again.code, 0)
+        self.assertEqual(self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="New").code, 0)
         for name, text in ((" ", "blank"), ("TBW102", "conflict")):
             answer = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
             self.assertEqual(answer.code, 29)
@@ -259,9 +256,7 @@ class GroupTests(AdministrationTestCase):
         self.assertEqual(table["subscriptionGroupTable"]["g1"], group)
 
     def test_asked_for(self) -> None:
-        """One that is asked for by name is made, where clients may make groups: so does 5.x, and
-        its proxy asks before the first consumer comes.
-        """
+        """One asked for by name is made, where clients may: so does 5.x, for its proxy."""
         self.begin()
         for name, code in (("new", 0), ("a@b", 26)):
             answer = self.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=name)

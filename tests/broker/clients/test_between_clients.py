@@ -201,8 +201,7 @@ class QuestionTests(BetweenTestCase):
         self.reply(consumer, question, body=b'{"consumeResult":"CR_SUCCESS"}')
         self.assertEqual(self.answer(admin).body, b'{"consumeResult":"CR_SUCCESS"}')
         for bad in ("", "zz", "0" * 31 + "5", "F" * 32):
-            answer = self.answer(self.admin(309, **(ext | {"msgId": bad})))
-            self.assertEqual(answer.code, 1)
+            self.assertEqual(self.answer(self.admin(309, **(ext | {"msgId": bad}))).code, 1)
 
     def test_status(self) -> None:
         """All consumers, or one, are asked for their offsets; who says nothing is left out."""

@@ -230,8 +230,7 @@ class LockTests(ConsumingTestCase):
 
     def test_one_at_a_time(self) -> None:
         """A queue is one client's, as long as it asks again in time."""
-        self.assertEqual(self.lock("c1", 0, 1), [0, 1])
-        self.assertEqual(self.lock("c2", 0, 1, 2), [2])
+        self.assertEqual((self.lock("c1", 0, 1), self.lock("c2", 0, 1, 2)), ([0, 1], [2]))
         self.broker.clock.advance(LEASE - 1)
         self.assertEqual(self.lock("c1", 0), [0])
         self.broker.clock.advance(1)

@@ -129,9 +129,7 @@ class FencingTests(BrokerTestCase):
         self.assertEqual(len(self.asked), 3)
 
     def test_claim_of_a_replica(self) -> None:
-        """Where the replicas are named, one is believed when that master cannot be reached from
-        here, and nobody else is listened to.
-        """
+        """Where replicas are named, one is believed when its master cannot be reached from here."""
         self.fencing.replicas = Allowed(Networks().parse("10.0.0.7"))
         self.answer = fail(RemotingUnreachable(THERE, "refused"))
         self.fencing.claimed("10.0.0.8", CLAIM)

@@ -84,8 +84,7 @@ class SearchTests(TwinCase):
     def test_dead(self) -> None:
         """An address that does not answer is no master."""
         self.cluster.lists(THERE)
-        self.assertEqual(self.found(), [])
-        self.assertEqual(self.cluster.asked, [THERE])
+        self.assertEqual((self.found(), self.cluster.asked), ([], [THERE]))
 
     def test_live(self) -> None:
         """Each address is asked once, whoever lists it."""
@@ -191,8 +190,7 @@ class CheckTests(TwinCase):
         """When it answers no more, all is well."""
         self.look(2)
         self.assertEqual((self.look(None), self.check.twin), ([], ""))
-        self.assertEqual(self.look(2), ["twin"])
-        self.assertEqual(len(self.errors), 2)
+        self.assertEqual((self.look(2), len(self.errors)), (["twin"], 2))
 
     def test_flips(self) -> None:
         """Of two with one epoch a name server lists the last: the other one is not forgotten."""

@@ -86,9 +86,7 @@ class MergeTests(OffsetTestCase):
     @given(ROUNDS)
     @run_settings(max_examples=tries(150), deadline=None)
     def test_never_lower(self, rounds: list[tuple[dict[str, dict[int, int]], bool, bool]]) -> None:
-        """Whatever a master gives, an offset is only lower than before where the same process gave
-        a higher one, and then it is just what it gives now.
-        """
+        """An offset is lowered only as the same process of the master gave it, to what it gives."""
         self.begin()
         boot, given_by, last = 0, -1, {}
         for table, restarted, says in rounds:

@@ -105,9 +105,7 @@ class FeedTests(MetadataTestCase):
         self.assertTrue(self.live())
 
     def test_higher_here(self) -> None:
-        """What a consumer committed here stays, and goes to the master in the next round; what the
-        master has by then is not lowered.
-        """
+        """What was committed here stays, and goes to the master, where it lowers nothing."""
         self.offsets.commit("g", "Orders", 1, 9, "10.0.0.7:1")
         self.offsets.commit("g", "Orders", 0, 14, "10.0.0.7:1")
         self.broker_of.metadata.copies.owed.queue_end = lambda topic, queue_id: 100
@@ -117,9 +115,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.offsets.queues("g", "Orders"), {0: 15, 1: 9})
 
     def test_lost(self) -> None:
-        """When the connection ends, or the master does not answer with changes, a round fetches the
-        whole table, and the slave follows that.
-        """
+        """When the connection ends, or changes are not told, a round fetches the whole table."""
         self.master.offsets["Orders@g"] = {0: 40, 1: 3}
         self.master.version = "one-9"
         self.master.lose()

@@ -186,9 +186,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(unhealthy(self.registration), "", "not for a minute")
 
     def test_one_is_slow(self) -> None:
-        """A name server that does not answer delays no other, nor who waits until they know a topic
-        once it did not answer in time.
-        """
+        """A name server that does not answer delays no other, nor who waits for it later."""
         self.begin()
         self.servers.answers[ONE] = Deferred()
         self.again()
@@ -216,9 +214,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertIn("T2", body.topic_config_serialize_wrapper.topic_config_table, "the newest")
 
     def test_acting_master(self) -> None:
-        """A slave in a group of stock slaves that act for their master says so as well: a stock
-        name server takes the last word for all of them.
-        """
+        """A slave among acting stock slaves says so as well: the last word counts for all."""
         self.begin(slave=True, role=BrokerRole.SLAVE)
         told = [
             request.ext.get("enableActingMaster")
@@ -278,16 +274,13 @@ class RegistrationTests(BrokerTestCase):
         return found
 
     def test_no_master_yet(self) -> None:
-        """A slave that starts before its master asks again after one second, two, four, eight, and
-        every ten; with a master it asks in its period.
-        """
+        """Before its master a slave asks after 1, 2, 4, 8 s and every ten; then in its period."""
         self.begin(slave=True, role=BrokerRole.SLAVE)
         self.serving.current.change({"registerNameServerPeriod": "60000"})
         self.assertEqual(self.rounds(30), [1, 3, 7, 15, 25])
         theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
         self.servers.answers = {ONE: (theirs, b"")}
-        self.assertEqual(self.rounds(29), [5])
-        self.assertEqual(self.heard[-1].master_addr, "10.0.0.8:10911")
+        self.assertEqual((self.rounds(29), self.heard[-1].master_addr), ([5], "10.0.0.8:10911"))
         self.assertEqual(self.rounds(60), [1])
         # It has lost it.
         self.servers.answers = {}
@@ -376,8 +369,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual((self.registration.status(), self.heard), (registered, []))
         self.addresses[NAME] = ()
         self.clock.advance(PERIOD)
-        self.assertEqual(self.told(), [TWO, THREE])
-        self.assertEqual(self.registration.status(), registered)
+        self.assertEqual((self.told(), self.registration.status()), ([TWO, THREE], registered))
         self.successResultOf(self.registration.stop())
         self.assertEqual(self.told(), [TWO, THREE])
         self.addresses[NAME] = ("10.0.0.1",)
@@ -488,9 +480,7 @@ class RegistrationTests(BrokerTestCase):
         )
 
     def test_suspended(self) -> None:
-        """One that was fenced tells nothing more, and does not take leave: a stock name server
-        would take the other master out of the routes.
-        """
+        """A fenced one tells nothing more, and takes no leave, which would unroute the other."""
         self.begin()
         self.servers.taken()
         self.registration.suspend("fenced")

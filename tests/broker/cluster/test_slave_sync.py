@@ -207,9 +207,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 5, self.states())
 
     def test_older(self) -> None:
-        """A table that is older than what this master gave is refused, also after a restart of the
-        slave; its next change after that is taken.
-        """
+        """A table older than this master gave is refused, after restarts too; its next is taken."""
         self.slave()
         self.master.change_topics(topic("New"))
         self.round()
@@ -384,9 +382,7 @@ class QueuesTests(MetadataTestCase):
             raise DiskFull("deleted.json", 100)
 
     def test_deleted(self) -> None:
-        """Those of a topic that went with a table that is believed go, and are tried again where
-        the disk was full; an empty table takes none.
-        """
+        """Those of a deleted topic go, again where the disk was full; an empty table takes none."""
         self.master.topics |= {"Old": topic("Old")}
         slave = self.slave()
         slave.metadata.copies.forget = self.forget
@@ -404,9 +400,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual([("Old", slave.store.log.end)] * 3, self.deleted)
 
     def test_deleted_ahead(self) -> None:
-        """Of one whose deletion lies beyond our log goes what there is, at once: who is promoted or
-        started without the master has it no more.
-        """
+        """Of one deleted beyond our log all there is goes at once, or a promotion would keep it."""
         slave = self.slave()
         slave.metadata.copies.forget = self.forget
         slave.store.put(message(200))
@@ -568,9 +562,7 @@ class ModesTests(MetadataTestCase):
         self.assertIsNone(self.assigned())
 
     def test_changed(self) -> None:
-        """What a master of ours took back is gone; what only is not there any more stays, and so
-        does what an older table does not have.
-        """
+        """What a master took back is gone; what only is not there, or in an old table, stays."""
         self.master.modes_version = {"counter": 5, "timestamp": 1000}
         self.slave()
         del self.master.modes["Orders"]["h"]
@@ -666,8 +658,7 @@ class OffsetsTests(MetadataTestCase):
 
     def test_higher(self) -> None:
         """The higher one wins, whoever has it."""
-        slave = self.slave()
-        slave.offsets.advance("g", "Orders", 0, 120)
+        self.slave().offsets.advance("g", "Orders", 0, 120)
         self.master.offsets["Orders@g"] = {0: 110, 1: 60}
         self.round()
         self.assertEqual({0: 120, 1: 60}, self.offsets())
@@ -683,8 +674,7 @@ class OffsetsTests(MetadataTestCase):
     def test_replaced_meanwhile(self) -> None:
         """A replaced master that took over lower offsets was not told to go back."""
         epochs: list[int | None] = [7]
-        slave = self.slave()
-        slave.metadata.follow(ADDRESS, lambda: succeed(epochs[0]))
+        self.slave().metadata.follow(ADDRESS, lambda: succeed(epochs[0]))
         self.round()
         for epoch, offset in ((None, 20), (9, 30)):
             epochs[0] = epoch

@@ -87,8 +87,7 @@ class ChangesTests(BrokerTestCase):
         self.clock.advance(PAUSE)
         answer = self.heard()
         assert answer is not None
-        self.assertEqual(answer.ext["changesOnly"], "true")
-        self.assertEqual(answer.ext["keysGone"], "false")
+        self.assertEqual((answer.ext["changesOnly"], answer.ext["keysGone"]), ("true", "false"))
         self.assertEqual(self.table(answer), {"T@g": {0: 6, 3: 1}})
         self.commit(2, queue_id=3)
         self.clock.advance(PAUSE)

@@ -65,8 +65,7 @@ class ReadingTests(ConsumingTestCase):
         for number in range(6):
             self.broker.put(b"%d" % number, queue_id=number % 2)
         self.broker.dispatch()
-        answer = self.ask(self.peer, pull(queue_id=1))
-        self.assertEqual(bodies(answer), [b"1", b"3", b"5"])
+        self.assertEqual(bodies(self.ask(self.peer, pull(queue_id=1))), [b"1", b"3", b"5"])
 
     def test_lite(self) -> None:
         """A lite pull is a pull."""
@@ -374,8 +373,7 @@ class HoldTests(ConsumingTestCase):
     def held(self, offset: int = 1, **more: object) -> None:
         before = self.broker.holds.count
         self.peer.send(pull(offset, **{"sys_flag": SUSPEND, **more}))
-        self.assertEqual(self.peer.sent(), [])
-        self.assertEqual(self.broker.holds.count, before + 1)
+        self.assertEqual((self.peer.sent(), self.broker.holds.count), ([], before + 1))
 
     def test_arrival(self) -> None:
         """A message wakes a pull in the turn that dispatches it."""
@@ -385,8 +383,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(self.broker.holds.count, 0)
         self.broker.flush()
         (answer,) = self.peer.sent()
-        self.assertEqual(bodies(answer), [b"second"])
-        self.assertEqual(answer.ext["nextBeginOffset"], "2")
+        self.assertEqual((bodies(answer), answer.ext["nextBeginOffset"]), ([b"second"], "2"))
 
     def test_arrivals_together(self) -> None:
         """What is dispatched together is answered together, and once."""

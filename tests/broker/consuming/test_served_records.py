@@ -95,8 +95,7 @@ class ServedTestCase(ConsumingTestCase):
 
     def assert_refused(self, answer: Command, offset: int, *words: str) -> None:
         """Nothing comes but an error that names the place."""
-        self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
-        self.assertEqual(bytes(answer.body), b"")
+        self.assertEqual((answer.code, bytes(answer.body)), (ResponseCode.SYSTEM_ERROR, b""))
         path = self.broker.store.log.folder.at(offset).path
         remark = answer.remark or ""
         for word in (str(path), f"byte {offset}", *words):
@@ -114,8 +113,7 @@ class PullTests(ServedTestCase):
         for _ in range(3):
             answer = self.ask(self.peer, pull(5))
             self.assert_refused(answer, bad, f"message 5 of queue 0 of topic {TOPIC}", "nothing")
-        self.assertEqual(self.broker.served.faults, 3)
-        self.assertEqual(len(self.errors), 1)
+        self.assertEqual((self.broker.served.faults, len(self.errors)), (3, 1))
         self.assertIn(f"byte {bad}", self.errors[0])
         self.assertEqual(self.numbers(self.ask(self.peer, pull(6)))[:2], [6, 7])
 

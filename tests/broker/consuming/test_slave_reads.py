@@ -66,9 +66,7 @@ class SuggestionTests(ConsumingTestCase):
         return answer.remark, int(answer.ext["suggestWhichBrokerId"])
 
     def test_found(self) -> None:
-        """Whoever lags goes where its group wants it to, until it has caught up; on a master as
-        on a slave, which so sends it back.
-        """
+        """Who lags goes where its group wants it to, until caught up; a slave sends it back so."""
         for slave, slave_read in product((False, True), repeat=2):
             self.start(slave=slave, slave_read=slave_read)
             slowly, home = (SLOWLY, HOME) if slave_read else (0, 0)
@@ -152,8 +150,7 @@ class MemoryTests(BrokerTestCase):
 
     def test_at_run_time(self) -> None:
         """The amount, and slave reads, change while the broker runs; 0 goes by memory again."""
-        broker = self.broker()
-        broker.topics.put(TopicConfig(topic_name=TOPIC))
+        self.broker().topics.put(TopicConfig(topic_name=TOPIC))
         sender = self.client()
         for _ in range(3):
             sender.ask(SEND_V2, sending(TOPIC), bytes(500))
@@ -210,8 +207,7 @@ class UntoldTests(ConsumingTestCase):
         groups._settings = evolve(groups._settings, auto_create_groups=False)
         for more in ({"topic": "Untold"}, {"queue_id": 6}):
             self.assert_answer(self.ask(self.peer, commit(9, **more)), ResponseCode.SUCCESS)
-            answer = self.ask(self.peer, progress(**more))
-            self.assertEqual(answer.ext, {"offset": "9"})
+            self.assertEqual(self.ask(self.peer, progress(**more)).ext, {"offset": "9"})
         for more, code in (
             ({"topic": "Other"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
             ({"topic": "Untold", "consumer_group": "g@x"}, ResponseCode.INVALID_PARAMETER),

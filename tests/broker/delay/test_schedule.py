@@ -235,8 +235,7 @@ class OffsetTests(ScheduleTestCase):
         broker.store.flusher.fsync = FsyncInThread(Held())
         self.later(b"2")
         self.skips(5)
-        self.assertEqual(self.offsets(), {1: 2})
-        self.assertEqual(self.written(), {1: 1})
+        self.assertEqual((self.offsets(), self.written()), ({1: 2}, {1: 1}))
 
     def test_crash(self) -> None:
         """After a crash nothing is lost; what was delivered in the last two seconds comes again."""
@@ -271,8 +270,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.offsets(), {1: 0, 2: 0, 3: 0})
         self.later(b"2")
         self.skips(3)
-        self.assertEqual(self.got(), [b"1", b"2"])
-        self.assertEqual(self.written(), {1: 2, 2: 0, 3: 0})
+        self.assertEqual((self.got(), self.written()), ([b"1", b"2"], {1: 2, 2: 0, 3: 0}))
         self.assertIn("kept", self.table("delayOffset.json").read_text())
 
     def test_newer_than_the_log(self) -> None:
@@ -421,8 +419,7 @@ class FailureTests(ScheduleTestCase):
         self.serving.store._refuse("failed", "EIO")
         waiting.errback(Failure(FlushFailed("log", "EIO")))
         self.skips(3)
-        self.assertEqual(self.offsets().get(1, 0), 0)
-        self.assertEqual(self.got(), [b"1"])
+        self.assertEqual((self.offsets().get(1, 0), self.got()), (0, [b"1"]))
 
     def test_bounded(self) -> None:
         """No more than a window of a level's messages waits; the rest follows."""
@@ -436,8 +433,7 @@ class FailureTests(ScheduleTestCase):
         self.writer.outcome = PutStatus.PUT_OK
         waiting.callback(PutStatus.PUT_OK)
         self.passes(0.01)
-        self.assertEqual(len(self.got()), WINDOW + 5)
-        self.assertEqual(self.offsets(), {1: WINDOW + 5})
+        self.assertEqual((len(self.got()), self.offsets()), (WINDOW + 5, {1: WINDOW + 5}))
 
     def test_stop_in_flight(self) -> None:
         """A stop waits for what is under way, and counts it."""
@@ -470,8 +466,7 @@ class FailureTests(ScheduleTestCase):
             broker.store.put(self.delayed(given))
         self.later(b"good")
         self.passes(1.02)
-        self.assertEqual(self.got(), [b"good"])
-        self.assertEqual(self.offsets(), {1: 7})
+        self.assertEqual((self.got(), self.offsets()), ([b"good"], {1: 7}))
         self.assertEqual(broker.schedule.status()["undeliverable"], 6)
 
     def test_unreadable(self) -> None:
@@ -513,8 +508,7 @@ class FailureTests(ScheduleTestCase):
         broker.store.log.drop_first()
         broker.store.trimmer.follow(broker.store.log.min_offset)
         self.skips(61)
-        self.assertEqual(self.got(), [b"new"])
-        self.assertEqual(self.offsets(), {3: 2})
+        self.assertEqual((self.got(), self.offsets()), ([b"new"], {3: 2}))
 
     def delayed(self, given: dict[str, str]) -> Message:
         """A message that waits, with any properties."""

@@ -72,14 +72,10 @@ class GroupLagTests(BrokerTestCase):
         ]
 
     def test_bounded(self) -> None:
-        """A look reads so many queues and no more, the rest is looked up soon after, and the look
-        then knows everything and reads nothing.
-        """
-        self.assertEqual(self.since(), [0, None, None])
-        self.assertEqual(self.reads, QUEUES)
+        """A look reads so many queues, the rest soon after; then it knows all and reads nothing."""
+        self.assertEqual((self.since(), self.reads), ([0, None, None], QUEUES))
         self.clock.pump([1.0] * 2)
-        self.assertEqual(self.reads, 3 * QUEUES)
-        self.assertEqual(self.since(), [0, 4, 8])
+        self.assertEqual((self.reads, self.since()), (3 * QUEUES, [0, 4, 8]))
         self.assertEqual(self.reads, 3 * QUEUES)
 
     def test_moved(self) -> None:
@@ -100,8 +96,7 @@ class GroupLagTests(BrokerTestCase):
         self.patch(group_lag, "READS", 2 * len(TOPICS))
         for topic in TOPICS:
             self.offsets.commit("cg", topic, 0, 1, "test:1")
-        self.assertEqual(self.since(), [1, 5, 9])
-        self.assertEqual(self.reads, 3)
+        self.assertEqual((self.since(), self.reads), ([1, 5, 9], 3))
 
     def test_log_counts(self) -> None:
         """The record of the log is a read too: a look that has none left for it reads nothing."""
@@ -147,5 +142,4 @@ class GroupLagTests(BrokerTestCase):
         self.look()
         self.serving.topics.delete("T1")
         self.clock.pump([1.0] * 2)
-        self.assertEqual(self.reads, 2 * QUEUES)
-        self.assertEqual(set(self.look()), {"T0", "T2"})
+        self.assertEqual((self.reads, set(self.look())), (2 * QUEUES, {"T0", "T2"}))

@@ -74,8 +74,7 @@ class SendBackTests(BrokerTestCase):
 
     def test_too_often(self) -> None:
         """After the group's last try it goes to the dead letters, at once."""
-        broker = self.broker()
-        broker.groups.put(GroupConfig(group_name="g", retry_max_times=2))
+        self.broker().groups.put(GroupConfig(group_name="g", retry_max_times=2))
         self.back(self.sent(reconsume_times=2, properties={"DELAY": "0"}))
         self.assertEqual(self.record("%DLQ%g").reconsume_times, 3)
         self.assertNotIn("DELAY", self.record("%DLQ%g").properties)
@@ -112,8 +111,7 @@ class SendBackTests(BrokerTestCase):
 
     def test_no_retry_queues(self) -> None:
         """A group without retry queues loses nothing."""
-        broker = self.broker()
-        broker.groups.put(GroupConfig(group_name="g", retry_queue_nums=0))
+        self.broker().groups.put(GroupConfig(group_name="g", retry_queue_nums=0))
         self.assertEqual(self.back(self.sent()).code, 0)
         self.assertEqual(self.record(SCHEDULE, 2).properties["REAL_TOPIC"], "%RETRY%g")
 
@@ -149,8 +147,7 @@ class SendBackTests(BrokerTestCase):
 
     def test_permissions(self) -> None:
         """A retry topic that may not be written to takes no retries."""
-        broker = self.broker()
-        broker.topics.put(TopicConfig(topic_name="%RETRY%g", perm=4))
+        self.broker().topics.put(TopicConfig(topic_name="%RETRY%g", perm=4))
         answer = self.back(self.sent())
         self.assertEqual(answer.code, 16)
         self.assertIn("the topic[%RETRY%g] sending message is forbidden", answer.remark)
@@ -218,5 +215,4 @@ class OwnCopyTests(BrokerTestCase):
         """There is no retry for a group that is not there."""
         self.broker(auto_create_groups=False)
         answer = self.client().ask(SEND_V2, sending("%RETRY%g"), b"x")
-        self.assertEqual(answer.code, 26)
-        self.assertEqual(answer.ext["TRACE_ON"], "true")
+        self.assertEqual((answer.code, answer.ext["TRACE_ON"]), (26, "true"))

@@ -64,17 +64,14 @@ class SendTests(BrokerTestCase):
         self.assertEqual(self.record("T").body, b"hello")
 
     def test_sys_flag(self) -> None:
-        """Of a client's bits only those of the compression are stored: others would make the record
-        unreadable or the message invisible.
-        """
+        """Of a client's bits only those of compression are stored: others would harm the record."""
         self.broker()
         self.client().ask(SEND_V2, sending("T", sys_flag=0x7FFFFFFF), b"x")
         self.assertEqual(self.record("T").sys_flag, 0x701)
 
     def test_multi_tags(self) -> None:
         """The topic decides whether a message has several tags."""
-        broker = self.broker()
-        broker.topics.put(TopicConfig(topic_name="M", topic_filter_type="MULTI_TAG"))
+        self.broker().topics.put(TopicConfig(topic_name="M", topic_filter_type="MULTI_TAG"))
         self.client().ask(SEND_V2, sending("M"), b"x")
         self.assertEqual(self.record("M").sys_flag, 2)
 
@@ -102,8 +99,7 @@ class SendTests(BrokerTestCase):
         """A one-way message is stored, nothing is answered, and nothing waits for replicas."""
         self.broker()
         self.assertIsNone(self.client().ask(SEND_V2, sending("T"), b"x", oneway=True))
-        self.assertEqual(self.record("T").body, b"x")
-        self.assertEqual(self.writer.waited, [False])
+        self.assertEqual((self.record("T").body, self.writer.waited), (b"x", [False]))
 
     def test_wait(self) -> None:
         """A message says whether its producer wants to wait."""
@@ -346,8 +342,7 @@ class RefusalTests(BrokerTestCase):
     def test_size(self) -> None:
         """The largest body is taken, one byte more is not."""
         self.refused(13, "msg body length limit 100000B", b"x" * 100_001)
-        answer = self.client().ask(SEND_V2, sending("T"), b"x" * 100_000)
-        self.assertEqual(answer.code, 0)
+        self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x" * 100_000).code, 0)
 
     def test_fields(self) -> None:
         """A mandatory field that is missing or no number is named."""

@@ -32,8 +32,7 @@ class TransactionsTestCase(BrokerTestCase):
     def begin(self, **settings: Any) -> Client:
         """Serve, and have a producer."""
         limits = {"timeout": 6.0, "check_max": 2, "check_interval": 60.0} | settings
-        broker = self.broker(transactions=TransactionSettings(**limits))
-        broker.transactions.start()
+        self.broker(transactions=TransactionSettings(**limits)).transactions.start()
         return self.producer()
 
     def producer(self) -> Client:
@@ -80,8 +79,7 @@ class EndTests(TransactionsTestCase):
         client = self.begin()
         half = self.half(client)
         self.assertEqual((half.ext["queueId"], half.ext["queueOffset"]), ("2", "0"))
-        self.assertEqual(self.length("T", 2), 0)
-        self.assertEqual(self.end(client, half).code, 0)
+        self.assertEqual((self.length("T", 2), self.end(client, half).code), (0, 0))
         record = self.record("T", 2)
         self.assertEqual((record.body, record.sys_flag & 12), (b"pay", 8))
         self.assertEqual(record.prepared_transaction_offset, int(half.ext["msgId"][-16:], 16))
@@ -149,17 +147,14 @@ class EndTests(TransactionsTestCase):
         self.successResultOf(self.serving.stop())
         self.close_store(self.serving.store)
         client = self.begin()
-        self.assertEqual(self.end(client, first).code, 0)
-        self.assertEqual(self.length("T", 2), 1)
-        self.assertEqual(self.end(client, second).code, 0)
-        self.assertEqual(self.length("T", 2), 2)
+        self.assertEqual((self.end(client, first).code, self.length("T", 2)), (0, 1))
+        self.assertEqual((self.end(client, second).code, self.length("T", 2)), (0, 2))
 
     def test_unknown(self) -> None:
         """A producer that does not know yet is answered, and leaves it open."""
         client = self.begin()
         half = self.half(client)
-        self.assertEqual(self.end(client, half, 0).code, 0)
-        self.assertEqual(self.length(HALF_DONE_TOPIC), 0)
+        self.assertEqual((self.end(client, half, 0).code, self.length(HALF_DONE_TOPIC)), (0, 0))
 
     def test_wrong(self) -> None:
         """Whoever names the wrong message is told what does not fit."""
@@ -189,8 +184,7 @@ class EndTests(TransactionsTestCase):
         self.serving.store.disk_full(DiskFull("/log", 1 << 60))
         self.assertEqual(self.end(client, half).code, 14)
         self.clock.advance(2)
-        self.assertEqual(self.end(client, half).code, 0)
-        self.assertEqual(self.length("T", 2), 1)
+        self.assertEqual((self.end(client, half).code, self.length("T", 2)), (0, 1))
 
     def test_slave(self) -> None:
         """A slave ends nothing."""
@@ -236,8 +230,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(shown.properties["TRANSACTION_CHECK_TIMES"], "1")
         self.assertEqual(self.end(client, half, from_transaction_check=True).code, 0)
         self.clock.advance(60)
-        self.assertEqual(self.asked(client), [])
-        self.assertEqual(self.length("T", 2), 1)
+        self.assertEqual((self.asked(client), self.length("T", 2)), ([], 1))
 
     def test_too_young(self) -> None:
         """A producer has its time before it is asked."""
@@ -277,8 +270,7 @@ class CheckTests(TransactionsTestCase):
         self.clock.advance(60)
         self.assertEqual(self.asked(client), [])
         self.assertEqual(self.record(HALF_GIVEN_UP_TOPIC).properties["REAL_TOPIC"], "T")
-        self.assertEqual(self.end(client, half).code, 0)
-        self.assertEqual(self.length("T", 2), 0)
+        self.assertEqual((self.end(client, half).code, self.length("T", 2)), (0, 0))
 
     def test_strange_properties(self) -> None:
         """What a client writes into its properties is no reason to ask nobody any more."""
@@ -302,8 +294,7 @@ class CheckTests(TransactionsTestCase):
         self.clock.advance(self.serving.store.settings.file_reserved - 30)
         self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 0)
         self.clock.advance(90)
-        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 1)
-        self.assertEqual(self.asked(client), [])
+        self.assertEqual((self.length(HALF_GIVEN_UP_TOPIC), self.asked(client)), (1, []))
 
     def test_resumed(self) -> None:
         """An administrator can have the counting begin anew."""
@@ -370,9 +361,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(question.ext["tranStateTableOffset"], half.ext["queueOffset"])
 
     def test_no_op(self) -> None:
-        """Without an op in the log all half messages in it are open, also if the ops' queue goes on
-        where the table of another node counts on it.
-        """
+        """Without an op in the log all its half messages are open, wherever the ops' queue is."""
         client = self.begin()
         half = self.half(client)
         early = self.crash(self.serving.store)

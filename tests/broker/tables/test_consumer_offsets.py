@@ -40,8 +40,7 @@ class ProgressTests(ConsumingTestCase):
         command = commit(3)
         command.flag = 2
         self.peer.send(command)
-        self.assertEqual(self.peer.sent(), [])
-        self.assertEqual(self.broker.offsets.get(GROUP, TOPIC, 0), 3)
+        self.assertEqual((self.peer.sent(), self.broker.offsets.get(GROUP, TOPIC, 0)), ([], 3))
 
     def test_back(self) -> None:
         """A client may go back, and the log says who did."""
@@ -73,8 +72,7 @@ class ProgressTests(ConsumingTestCase):
     def test_slave_takes_what_it_has_not_yet(self) -> None:
         """A consumer may be further than a slave is."""
         self.broker = self.consuming(slave=True)
-        answer = self.ask(self.broker.peer(), commit(100))
-        self.assert_answer(answer, ResponseCode.SUCCESS)
+        self.assert_answer(self.ask(self.broker.peer(), commit(100)), ResponseCode.SUCCESS)
 
     def test_new_group(self) -> None:
         """Without an offset a group starts at 0 if the queue has all, and not too many messages."""
@@ -148,8 +146,7 @@ class TableTests(ConsumingTestCase):
         """Another broker's table only moves offsets forward."""
         self.offsets.commit("g", "T", 0, 5, "127.0.0.1:1")
         moved = self.offsets.merge_max(OffsetTable(offset_table={"T@g": {0: 4, 1: 2}}))
-        self.assertEqual(moved, 1)
-        self.assertEqual(self.offsets.queues("g", "T"), {0: 5, 1: 2})
+        self.assertEqual((moved, self.offsets.queues("g", "T")), (1, {0: 5, 1: 2}))
 
 
 class StartTests(BrokerTestCase):

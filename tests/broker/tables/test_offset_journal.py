@@ -275,8 +275,7 @@ class CompactTests(JournalTestCase):
         """What was replayed is in the table soon, also if nothing is committed any more."""
         self.commit(5)
         self.clock.advance(0)
-        again = self.crashed()
-        path = again.file.path
+        path = self.crashed().file.path
         self.assertFalse(path.exists())
         self.clock.advance(INTERVAL + 1)
         self.assertIn("5", path.read_text())
@@ -306,8 +305,7 @@ class CompactTests(JournalTestCase):
         for offset in (6, 7, 8):
             self.commit(offset)
             self.clock.advance(INTERVAL + 1)
-        self.assertEqual(self.segments, [])
-        self.assertEqual(list(self.offsets.journal.jobs()), [])
+        self.assertEqual((self.segments, list(self.offsets.journal.jobs())), ([], []))
         self.assertEqual(self.offsets.journal.status()["pending"], 0)
 
 
@@ -331,8 +329,7 @@ class LostMessagesTests(JournalTestCase):
             pass
         self.clock.advance(PAUSE)
         expected = {"T@g": {0: 45, 1: 20}, "Elsewhere@g": {0: 7}}
-        self.assertEqual(self.held(again), expected)
-        self.assertEqual(self.held(self.crashed()), expected)
+        self.assertEqual((self.held(again), self.held(self.crashed())), (expected, expected))
 
 
 class TroubleTests(JournalTestCase):

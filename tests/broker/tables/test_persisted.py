@@ -129,8 +129,7 @@ class PersistedTests(LogTestCase):
         self.number = 3
         table.dirty()
         self.successResultOf(table.stop())
-        self.assertEqual(self.on_disk(), 3)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual((self.on_disk(), self.clock.getDelayedCalls()), (3, []))
         table.dirty()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 

@@ -27,9 +27,7 @@ class AsServiceTests(SynchronousTestCase):
         return int(ended.exception.code or 0)
 
     def test_lasts(self) -> None:
-        """It is 78, on which the unit does not start it again, for what is as before then: logs
-        that are not one, and a folder that it may not write to.
-        """
+        """It is 78, for no restart, of what stays: parted logs, a folder that is not writable."""
         stopped = ReceiveStopped(state="diverged", reason="byte 7 differs", start=0, end=9)
         other = TierOfAnotherLog("s3://a/b", "/store", 0, "broker-a", "broker-b")
         for error in (stopped, other, PermissionError(errno.EACCES, "Permission denied", "/a")):

@@ -49,9 +49,7 @@ class ReceiveTests(CommandTestCase):
 
     @slow
     def test_begins_and_ends(self) -> None:
-        """A new archive has its master's file size; Ctrl-C and SIGTERM end it with code 0, and the
-        next run goes on where it ended.
-        """
+        """A new archive has its master's file size; signals end it with code 0, to be resumed."""
         master = Node(self.folder, "master").start()
         self.addCleanup(master.kill9)
         source = ["--from", f"127.0.0.1:{master.ha_port}", "--log-interval", "1"]

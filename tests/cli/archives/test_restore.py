@@ -231,8 +231,7 @@ class UntilTests(RestoreCase):
             (3 * SIZE + 1, first_of_file),
             (rows[-1][1], len(rows)),
         ):
-            said = self.restore("--until", str(until))
-            self.assertEnds(said, count)
+            self.assertEnds(self.restore("--until", str(until)), count)
             shutil.rmtree(self.dest)
 
     def test_times(self) -> None:

@@ -35,8 +35,7 @@ class GroupTests(SiteTestCase):
         self.clock.advance(0.1)
         said = self.run_command("group", "show", "Readers", *AT)
         self.assertIn("note: group Readers has no members online", said.stderr)
-        member = self.client()
-        member.send(heartbeat("c1", wants(topic="Orders"), group="Readers"))
+        self.client().send(heartbeat("c1", wants(topic="Orders"), group="Readers"))
         self.succeed("offset", "reset", "Readers", "Orders", "--to", "earliest", *AT)
         self.client().ask(
             15, {"consumerGroup": "Readers", "topic": "Orders", "queueId": "0", "commitOffset": "0"}

@@ -72,9 +72,7 @@ class MessageTests(SiteTestCase):
         self.assertEqual(["m0", "m1"], [row["text"] for row in rows])
 
     def test_shrunk(self) -> None:
-        """What lies in queues that are not read any more is counted and said, with the command
-        that brings it back; what is in the others is shown.
-        """
+        """What lies in unread queues is counted, with the command for it; the others are shown."""
         self.succeed("topic", "change", "Orders", "--read", "3", "--write", "3", *AT)
         for n in range(6):
             self.send("--body", f"m{n}", "--queue", str(n % 3))

@@ -47,8 +47,7 @@ class TopicTests(SiteTestCase):
         self.succeed("topic", "create", "Orders", "--read", "1", "--write", "1", *AT)
         self.client().ask(SEND_V2, sending("Orders"), b"one")
         self.clock.advance(0.1)
-        said = self.succeed("topic", "show", "Orders", *AT)
-        self.assertIn("2023-11-14T22:13:20", said)
+        self.assertIn("2023-11-14T22:13:20", self.succeed("topic", "show", "Orders", *AT))
         (queue,) = self.answer("topic", "show", "Orders", *AT)["queues"]
         self.assertEqual((0, 1), (queue["first"], queue["end"]))
 

@@ -66,8 +66,7 @@ class EventsTests(CommandTestCase):
         """Of a node that is stopped its store tells."""
         root = Path(self.mktemp())
         append(event_path(root), EVENTS)
-        said = self.succeed("events", str(root), "--hours", "900000")
-        self.assertIn("master started", said)
+        self.assertIn("master started", self.succeed("events", str(root), "--hours", "900000"))
 
     def test_usage(self) -> None:
         """What is neither an address nor a folder is a usage error."""

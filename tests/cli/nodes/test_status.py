@@ -221,8 +221,7 @@ class LookTests(CommandTestCase):
     def test_watch_on_a_terminal(self) -> None:
         """There what is shown is replaced, and does not scroll."""
         out = io.StringIO()
-        console = Console(file=out, force_terminal=True, width=100, height=20)
-        view = View(console=console)
+        view = View(console=Console(file=out, force_terminal=True, width=100, height=20))
         done: Deferred[list[tuple[str, Seen]]] = ensureDeferred(
             watch(self.found, view, self.clock, interval=2.0, times=2)
         )

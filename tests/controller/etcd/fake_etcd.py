@@ -102,8 +102,7 @@ class FakeEtcd(Resource):
         if path == "watch":
             return self.watch(request, body["create_request"])
         self.expire()
-        name = path.replace("/", "_")
-        answer = getattr(self, name)(body)
+        answer = getattr(self, path.replace("/", "_"))(body)
         if path in self.late:
             return NOT_DONE_YET
         if "code" in answer:

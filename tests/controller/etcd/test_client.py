@@ -47,15 +47,12 @@ class EtcdCase(SynchronousTestCase):
 
 class AskTests(EtcdCase):
     def test_next_member(self) -> None:
-        """One that is not there is left for the next, which is asked first from then on; nothing
-        arrived, so changes are asked for again too.
-        """
+        """One that is not there is left for the next, from then on first; changes are repeated."""
         self.etcd.gone = {ONE}
         for _ in range(2):
             self.successResultOf(self.ask("kv/txn", PUT, changes=True))
         self.assertEqual([address for address, _ in self.etcd.asked], [ONE, TWO, TWO])
-        self.assertEqual(self.client.failures, {ONE: 1})
-        self.assertEqual(self.client.answering, TWO)
+        self.assertEqual((self.client.failures, self.client.answering), ({ONE: 1}, TWO))
 
     def test_none(self) -> None:
         """Without any nothing was changed."""

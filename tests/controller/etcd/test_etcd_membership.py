@@ -106,8 +106,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertEqual(self.key("live/1"), {"token": token, "address": HERE, "vote": None})
         other = Path(self.mktemp())
         other.mkdir()
-        two = self.joined(other, THERE)
-        self.assertEqual(two.id, 2)
+        self.assertEqual(self.joined(other, THERE).id, 2)
         self.assertEqual(self.successResultOf(one.set.members()), {1: HERE, 2: THERE})
 
     def test_lost_answer(self) -> None:
@@ -135,11 +134,9 @@ class EtcdMembershipTests(SynchronousTestCase):
 
     def test_again(self) -> None:
         """A process that ended cleanly is back at once, under its id."""
-        one = self.joined()
-        self.successResultOf(one.stop())
+        self.successResultOf(self.joined().stop())
         self.assertIsNone(self.key("live/1"))
-        self.assertEqual(self.joined().id, 1)
-        self.assertEqual(self.key("ids/1")["run"], 2)
+        self.assertEqual((self.joined().id, self.key("ids/1")["run"]), (1, 2))
 
     def test_stopped_without_an_answer(self) -> None:
         """Whether etcd took the end of the lease is asked once more, of another member."""
@@ -228,8 +225,7 @@ class EtcdMembershipTests(SynchronousTestCase):
     def leader(self) -> EtcdMembership:
         """A member that leads in epoch 1."""
         one = self.joined()
-        self.assertEqual(self.elect(one).master_epoch, 1)
-        self.assertEqual(one.doubt(1), "")
+        self.assertEqual((self.elect(one).master_epoch, one.doubt(1)), (1, ""))
         return one
 
     def test_sure(self) -> None:
@@ -240,9 +236,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertIn("master epoch 2 goes on", one.doubt(2))
 
     def test_doubt(self) -> None:
-        """Without an answer it is sure for a little less than the lease lives, by its own clock;
-        and again when etcd answers, if the lease still lived.
-        """
+        """Without an answer it is sure for less than its lease, and again if that still lived."""
         one = self.leader()
         self.etcd.gone = {ETCD}
         self.clock.advance(TTL - margin(TTL) - 0.01)
@@ -286,8 +280,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.changed = 0
         self.clock.advance(0)
         self.assertGreater(self.changed, 0)
-        self.assertEqual(self.key("ids/1")["run"], 2)
-        self.assertEqual(one.doubt(1), "")
+        self.assertEqual((self.key("ids/1")["run"], one.doubt(1)), (2, ""))
 
     def test_replaced_while_frozen(self) -> None:
         """If another member was elected meanwhile it is never sure of its own epoch again."""
@@ -351,8 +344,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         one = self.joined()
         self.sign, sign = None, self.sign
         self.clock.advance(INTERVAL)
-        self.assertEqual(self.key("ids/1")["left"], "not fit to lead")
-        self.assertEqual(self.etcd.leases, {})
+        self.assertEqual((self.key("ids/1")["left"], self.etcd.leases), ("not fit to lead", {}))
         self.sign = sign
         self.clock.advance(INTERVAL)
         self.assertEqual(self.key("ids/1")["left"], "")
@@ -396,8 +388,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertIn("may be over", one.doubt(1))
         self.etcd.gone = set()
         self.clock.pump([INTERVAL] * 3)
-        self.assertEqual(one.doubt(1), "")
-        self.assertEqual(self.key("set")["masterEpoch"], 1)
+        self.assertEqual((one.doubt(1), self.key("set")["masterEpoch"]), ("", 1))
         self.successResultOf(Deferred.fromCoroutine(one.set.resume()))
         self.assertEqual(list(one.health()), [])
 

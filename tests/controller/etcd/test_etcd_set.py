@@ -118,8 +118,7 @@ class EtcdSetTests(SynchronousTestCase):
         self.dies(self.one)
         self.assertIsNone(self.elect(self.three).master)
         self.dies(self.two)
-        asked = self.three.set.elect(3)
-        error = self.failureResultOf(asked, EtcdRefused).value
+        error = self.failureResultOf(self.three.set.elect(3), EtcdRefused).value
         self.assertEqual(error.code, Code.ELECT_MASTER_FAILED)
         self.assertIn("only [1, 2] may be elected", str(error))
 

@@ -1,6 +1,4 @@
-"""Peers of an elected master that are no members, or none that could be: whatever they say, the set
-and its writes know nothing of it.
-"""
+"""Peers of an elected master that are no members: the set and its writes know nothing."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ class MembersTests(SetCase):
         self.ack(protocol, 24_999)
         self.assertEqual(self.coordinator.asked, [])
         self.ack(protocol, 25_000)
-        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
-        self.assertEqual(self.ids(), {OWN, SLAVE})
+        self.assertEqual((self.coordinator.asked, self.ids()), ([{OWN, SLAVE}], {OWN, SLAVE}))
 
     def test_one_after_the_other(self) -> None:
         """One change is asked for at a time."""
@@ -68,8 +67,7 @@ class MembersTests(SetCase):
         self.pass_time(3.0)
         self.assertEqual(self.master.confirm, 27_000)
         self.log.put(bytes(1000))
-        self.assertEqual(self.master.confirm, 28_000)
-        self.assertEqual(self.coordinator.asked, [])
+        self.assertEqual((self.master.confirm, self.coordinator.asked), (28_000, []))
         self.pass_time(8.0, 1.0)
         self.log.put(bytes(1000))
         self.assertEqual(self.master.confirm, 29_000, "it is far behind, and has no goal")
@@ -98,8 +96,7 @@ class MembersTests(SetCase):
         """A member whose connection ends leaves at once."""
         protocol, _ = self.caught_up()
         self.lose(protocol)
-        self.assertEqual(self.coordinator.asked[1:], [{OWN}])
-        self.assertEqual(self.ids(), {OWN})
+        self.assertEqual((self.coordinator.asked[1:], self.ids()), ([{OWN}], {OWN}))
 
     def test_leaves_late(self) -> None:
         """Who does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves."""
@@ -181,8 +178,7 @@ class MembersTests(SetCase):
         self.caught_up()
         self.master.end()
         self.coordinator.answer()
-        self.assertEqual(self.ids(), {OWN})
-        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
+        self.assertEqual((self.ids(), self.coordinator.asked), ({OWN}, [{OWN, SLAVE}]))
         self.master.in_sync.told(at(OWN, EPOCH, OWN, SLAVE, set_epoch=9))
         self.assertEqual(self.ids(), {OWN})
 
@@ -207,8 +203,7 @@ class OutcomeTests(SetCase):
     def test_refused(self) -> None:
         """The same holds for a refused one, for example for a member whose heartbeat is late."""
         self.coordinator.refuse(refused(ControllerResponseCode.BROKER_NOT_ALIVE))
-        self.assertEqual(self.in_sync.members, {OWN})
-        self.assertEqual(self.superseded, 0)
+        self.assertEqual((self.in_sync.members, self.superseded), ({OWN}, 0))
         self.pass_time(2.0)
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
 
@@ -283,9 +278,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}, {OWN, SLAVE}])
 
     def test_provoked_beside_a_dead_member(self) -> None:
-        """The controller does not take in a member that is dead, now: another one leaves for a
-        moment, and what was on its way cannot be made any more.
-        """
+        """The controller does not take in a dead member: another leaves, and the change is void."""
         self.coordinator.answer()
         third, _ = self.caught_up(THIRD)
         self.coordinator.refuse(UNANSWERED)
@@ -322,9 +315,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
 
     def test_asked_before_a_restart(self) -> None:
-        """What the process before this one had asked for counts as if this one had: the controller
-        may make it, and elect who is in it.
-        """
+        """What the process before had asked for counts: the controller may make it, and elect."""
         self.coordinator.waiting.clear()
         self.again([frozenset({OWN, THIRD})])
         self.assertEqual(self.in_sync.members, {OWN, THIRD})
@@ -358,11 +349,9 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.members, {OWN, SLAVE, THIRD})
         self.master.in_sync.told(at(OWN, EPOCH, OWN, set_epoch=3))
         self.master.in_sync.told(at(SLAVE, EPOCH, OWN, set_epoch=9))
-        self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
-        self.assertEqual(self.superseded, 0)
+        self.assertEqual((self.in_sync.state.in_sync, self.superseded), ({OWN, THIRD}, 0))
         self.master.in_sync.told(at(SLAVE, EPOCH + 1, SLAVE, set_epoch=9))
-        self.assertEqual(self.superseded, 1)
-        self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
+        self.assertEqual((self.superseded, self.in_sync.state.in_sync), (1, {OWN, THIRD}))
 
     def test_surprise(self) -> None:
         """An error of ours does not end the asking."""

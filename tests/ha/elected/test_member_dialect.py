@@ -57,9 +57,7 @@ class HandshakeTests(SetCase):
             self.assertClosed(transport, "no-report")
 
     def test_doubled(self) -> None:
-        """The first handshake is answered, and one more before the first report is passed over, as
-        a stock slave says it again when the answer is late.
-        """
+        """The first handshake is answered, a second before the first report passed over."""
         protocol, transport = self.greeted()
         protocol.dataReceived(HELLO)
         protocol.dataReceived(HELLO + encode_report(0))
@@ -120,8 +118,7 @@ class HandshakeTests(SetCase):
         self.known[SLAVE] = "10.0.0.2:10911"
         self.pass_time(1.5)
         _, transport = self.greeted()
-        self.assertEqual(len(Told(transport.value()).answers), 1)
-        self.assertEqual(self.lookups, 2)
+        self.assertEqual((len(Told(transport.value()).answers), self.lookups), (1, 2))
 
     def test_asked_meanwhile(self) -> None:
         """While the controllers are asked nothing is said, and whoever leaves is forgotten."""
@@ -184,8 +181,7 @@ class HandshakeTests(SetCase):
         protocol, transport = self.fed(from_last_file=True)
         self.ack(protocol)
         self.assertEqual(Told(transport.value()).body, self.log.content(2 * FILE, 25_000))
-        self.assertEqual(self.in_sync.state.in_sync, {OWN})
-        self.assertEqual(self.in_sync.claims, {})
+        self.assertEqual((self.in_sync.state.in_sync, self.in_sync.claims), ({OWN}, {}))
 
     def test_learner(self) -> None:
         """A learner needs no id and is fed from members' hosts, and never counts."""
@@ -362,9 +358,7 @@ class FrameTests(SetCase):
         st.integers(1, 5000),
     )
     def test_any_labels(self, starts: list[int], report: int, batch: int) -> None:
-        """Whatever the labels are: all bytes come, each under the label that it lies under, labels
-        do not go back, and none is told before its start.
-        """
+        """Whatever the labels: all bytes come, each under its own, in order, none too early."""
         self.build(
             labels=tuple(EpochLabel(number + 1, start) for number, start in enumerate(starts)),
             batch=batch,
@@ -412,9 +406,7 @@ class CaptureTests(SetCase):
         self.assertEqual(transport.value()[68 : 68 + 343], expected[68 : 68 + 343])
 
     def test_return(self) -> None:
-        """The old master of a stock set comes back behind a new one: it is answered the same, and
-        sent the same bytes under the same labels.
-        """
+        """A stock set's old master behind a new one gets the same answers, bytes and labels."""
         recorded = Told(b"".join(chunks("ha-run1-1-to35201", "master")))
         (answer,) = recorded.answers
         said = b"".join(chunks("ha-run1-1-to35201", "slave"))

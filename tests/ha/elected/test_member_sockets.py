@@ -169,9 +169,7 @@ class MemberSocketTests(TestCase):
         return Deferred.fromCoroutine(self.copy(zero_copy=False))
 
     def test_tls(self) -> Deferred[None]:
-        """So does TLS between members with certificates of one root; who has none, or speaks clear
-        text, gets nothing and is no member.
-        """
+        """So does TLS between members of one root; others, or clear text, get nothing."""
         ours = Authority(Path(self.mktemp()))
         return Deferred.fromCoroutine(
             self.copy(

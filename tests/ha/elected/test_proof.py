@@ -64,9 +64,7 @@ class ProofTests(SetCase):
             self.assertEqual(self.counted(), {SLAVE} if counts else set(), (labels, report))
 
     def test_one_that_compares(self) -> None:
-        """A member of ours reports what it has compared: its labels prove nothing, and are not
-        missed, as after the controllers were wiped.
-        """
+        """Our member reports what it has compared: labels prove nothing, and are not missed."""
         self.theirs[self.known[SLAVE]] = MemberLabels((), 9000, compares=True)
         self.fed(report=9000)
         self.assertEqual(self.counted(), {SLAVE})
@@ -162,9 +160,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.coordinator.asked, [])
 
     def test_doubted_learns_no_label(self) -> None:
-        """Labels that it is told would prove its log wrongly the next time, to us or to whoever
-        leads then: it is told none, by frames or by heartbeats.
-        """
+        """Labels would prove its log wrongly later: it is told none, by frame or heartbeat."""
         self.has(SLAVE, 9000)
         protocol, transport = self.fed(report=9000)
         self.ack(protocol)
@@ -224,9 +220,7 @@ class ProofTests(SetCase):
             self.assertEqual(set(), self.counted())
 
     def test_learner(self) -> None:
-        """A stock learner is a member that does not count yet: it is judged like the others, and
-        one that cannot be asked is told no label.
-        """
+        """A stock learner is judged like others, does not count, and is told no label unasked."""
         for labels, told in ((CHAIN[:1], {1, 3}), ((), {-1})):
             self.build(labels=CHAIN)
             self.has(SLAVE, 8000, *labels)
@@ -294,8 +288,7 @@ class ProofTests(SetCase):
         self.put(300)
         self.ack(protocol)
         self.assertClosed(transport, "label-not-taken")
-        self.assertEqual(self.master.confirm, 25_300)
-        self.assertEqual(self.in_sync.state.in_sync, {OWN})
+        self.assertEqual((self.master.confirm, self.in_sync.state.in_sync), (25_300, {OWN}))
 
     def test_label_cannot_be_asked_for(self) -> None:
         """One that cannot be asked about the label does not count, and is closed later."""

@@ -239,7 +239,5 @@ class SetMachine(RuleBasedStateMachine):
 
 class SetRulesTests(SynchronousTestCase):
     def test_acknowledged_is_held(self) -> None:
-        """No order of events acknowledges a write, or confirms a byte, that a member lacks from
-        which the controller may elect a master.
-        """
+        """No order of events acknowledges or confirms what an electable member lacks."""
         run_machine(SetMachine, count=150, steps=60)

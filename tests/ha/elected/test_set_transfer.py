@@ -37,8 +37,7 @@ class AnswerTests(SetCase):
         write = self.put()
         self.assertNoResult(write)
         self.ack(protocol)
-        self.assertEqual(self.successResultOf(write), OK)
-        self.assertEqual(self.in_sync.state.in_sync, {OWN})
+        self.assertEqual((self.successResultOf(write), self.in_sync.state.in_sync), (OK, {OWN}))
 
     def test_far(self) -> None:
         """One that lacks C{haSlaveFallbehindMax} is not waited for."""
@@ -55,8 +54,7 @@ class AnswerTests(SetCase):
         self.ack(second, 25_299)
         self.assertNoResult(write)
         self.ack(second)
-        self.assertEqual(self.successResultOf(write), OK)
-        self.assertEqual(unhealthy(self.master), "")
+        self.assertEqual((self.successResultOf(write), unhealthy(self.master)), (OK, ""))
 
     def test_timeout(self) -> None:
         """A write that one of them does not acknowledge is answered after C{slaveTimeout}."""
@@ -266,5 +264,4 @@ class WriterTests(SetCase):
         self.lose(protocol)
         self.successResultOf(gone)
         self.successResultOf(self.master.end())
-        self.assertEqual(self.log.appended, [])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual((self.log.appended, self.clock.getDelayedCalls()), ([], []))

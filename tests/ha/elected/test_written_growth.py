@@ -72,8 +72,7 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.run_job()
         self.growth.alter(state, new)
         self.growth.alter(state, frozenset({OWN}))
-        self.assertEqual(self.jobs, [])
-        self.assertEqual(self.coordinator.asked, [new, new, {OWN}])
+        self.assertEqual((self.jobs, self.coordinator.asked), ([], [new, new, {OWN}]))
 
     def test_not_written(self) -> None:
         """Without room nobody is asked."""

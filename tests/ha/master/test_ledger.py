@@ -184,8 +184,7 @@ class ReportTests(LedgerCase):
         """A write counts when its end is covered, wherever the report lies."""
         first = self.log.put(bytes(100))
         second = self.log.put(bytes(100))
-        claim = self.fed()
-        claim.report(1150)
+        self.fed().report(1150)
         self.assertEqual(self.ledger.covers(*first), 1)
         self.assertEqual(self.ledger.covers(*second), 0)
 
@@ -312,15 +311,13 @@ class ReconnectTests(LedgerCase):
 
     def test_cut_below(self) -> None:
         """A slave that lost more than it was sent starts where it reports."""
-        claim = self.fed(999)
-        self.assertEqual(claim.start, 999)
+        self.assertEqual(self.fed(999).start, 999)
 
     def test_empty_now(self) -> None:
         """A slave that reports 0 has lost what it was sent."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         self.fed(0).close()
-        claim = self.fed(1100)
-        self.assertEqual(claim.start, 800)
+        self.assertEqual(self.fed(1100).start, 800)
 
     def test_another_address(self) -> None:
         """What one slave was sent, another does not hold."""
@@ -341,8 +338,7 @@ class ReconnectTests(LedgerCase):
 
     def test_after_a_wrong_report(self) -> None:
         """Who was closed for a wrong report proves nothing by coming back."""
-        claim = self.fed(1050)
-        self.assertRaises(ReportRejected, claim.report, 5)
+        self.assertRaises(ReportRejected, self.fed(1050).report, 5)
         self.assertEqual(self.fed(1100).start, 1100)
 
 
@@ -383,8 +379,7 @@ class CountingTests(LedgerCase):
         """
         self.log.put(bytes(100))
         deaf = self.fed(0, host="b")
-        good = self.fed(host="a")
-        good.report(1100)
+        self.fed(host="a").report(1100)
         self.ledger.breathe(PATIENCE - 0.5)
         self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
         self.ledger.breathe(0.5)
@@ -401,9 +396,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
 
     def test_mute_until_it_is_heard(self) -> None:
-        """The first acknowledgement from a mute address ends that at once, for all that connect
-        from there, and not a second later.
-        """
+        """The first acknowledgement from a mute address ends that at once, for all there."""
         self.log.put(bytes(100))
         self.fed(0, host="nat")
         self.ledger.breathe(PATIENCE)
@@ -482,9 +475,7 @@ SIZES = st.just(99) | st.integers(0, 30)
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Honest slaves that come, read, lose and go, and garbage between them; after each step
-    no write may count that no live honest connection holds.
-    """
+    """Honest slaves and garbage: no write counts that no live honest connection holds."""
 
     slaves: Bundle[Slave] = Bundle("slaves")
 

@@ -171,8 +171,7 @@ class FrameTests(MasterCase):
         transport.clear()
         self.put(300)
         received = Received(transport.value())
-        self.assertEqual(received.frames, [(250_000, 300)])
-        self.assertEqual(received.heartbeats, [])
+        self.assertEqual((received.frames, received.heartbeats), ([(250_000, 300)], []))
 
     def test_before_the_others(self) -> None:
         """A frame is sent before other followers of the log do their part: slaves work then."""
@@ -247,9 +246,7 @@ class FrameTests(MasterCase):
         return sent
 
     def test_before_the_disks_answers(self) -> None:
-        """Where writes wait for replicas too, these get what is on the disk first of all; where
-        none does, the answers leave first.
-        """
+        """Where writes wait for replicas, these get the disk's bytes first; else the answers go."""
         self.assertEqual(self.sent_at_the_disks_answers(1), [(250_000, 300)])
         self.assertEqual(self.sent_at_the_disks_answers(0), [])
 
@@ -412,9 +409,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(transport.value(), before)
 
     def test_no_first_report(self) -> None:
-        """Seven bytes and silence are closed after C{haHousekeepingInterval}; a stock slave
-        that says nothing for six seconds is not.
-        """
+        """Seven bytes and silence are closed in time; a stock slave silent for six s is not."""
         protocol, transport = self.connect()
         self.clock.advance(6)
         protocol.dataReceived(bytes(7))
@@ -435,8 +430,7 @@ class HeartbeatTests(MasterCase):
         self.assertFalse(transport.disconnected)
         self.clock.advance(1)
         self.assertTrue(transport.disconnected)
-        self.assertEqual(self.factory.closed, {"silent": 1})
-        self.assertEqual(list(self.ledger), [])
+        self.assertEqual((self.factory.closed, list(self.ledger)), ({"silent": 1}, []))
 
     def test_sweep_survives(self) -> None:
         """One connection that cannot be looked after does not end the sweep."""
@@ -729,8 +723,7 @@ class ConnectionTests(MasterCase):
         self.lose(other)
         self.successResultOf(stopped)
         self.successResultOf(again)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(self.log.appended, [])
+        self.assertEqual((self.clock.getDelayedCalls(), self.log.appended), ([], []))
         self.successResultOf(self.factory.stop())
 
     def test_stop_with_a_stuck_peer(self) -> None:
@@ -761,9 +754,7 @@ class StatusTests(MasterCase):
         self.assertEqual((row.state, row.connections), (ReplicaState.IN_SYNC, 2))
 
     def test_too_few_replicas(self) -> None:
-        """A SYNC master is not well until a replica holds its log as it was slaveTimeout ago, and
-        again when one falls behind for longer or leaves.
-        """
+        """A SYNC master is well once a replica holds its log, and not when one is late or gone."""
         self.assertIn("too-few-replicas: 0 of 1 replicas", unhealthy(self.factory))
         protocol, _ = self.connect()
         self.assertIn("too-few-replicas", unhealthy(self.factory))

@@ -170,5 +170,4 @@ class MemoryTests(SynchronousTestCase):
         client.transport.write(encode_report(5))
         pump.flush()
         self.successResultOf(client.closed)
-        self.assertEqual(factory.closed, {"decreasing": 1})
-        self.assertEqual(factory.connections, 0)
+        self.assertEqual((factory.closed, factory.connections), ({"decreasing": 1}, 0))

@@ -153,9 +153,7 @@ class LifeTests(SlotsCase):
         self.assertIn("lacks 100001 bytes, more than 100000 (haRetentionGraceBytes", self.lines[0])
 
     def test_passed(self) -> None:
-        """What the disk made go is not held, nor what a cut took away; the first byte that is left
-        is, and the end for who lacks nothing yet.
-        """
+        """What retention or a cut took is not held; the first byte left is, or the end."""
         for offset, held in ((999, False), (1000, True), (50_000, True), (50_001, False)):
             self.begin()
             self.proved("a", offset)
@@ -178,9 +176,7 @@ class LifeTests(SlotsCase):
         self.assertIn("an operator dropped it", self.lines[0])
 
     def test_two_behind_one_address(self) -> None:
-        """Each has its own: nothing that one does ends what the other needs, in whichever order
-        they come back, and with whichever first reports.
-        """
+        """Each has its own: nothing one does ends what another needs, in any order."""
         for first, second in (("a1", "a2"), ("a2", "a1")):
             for began in ({"a1": 1, "a2": 1}, {"a1": 170, "a2": 7200}):
                 self.begin()
@@ -313,9 +309,7 @@ class LifeTests(SlotsCase):
     @given(st.lists(st.tuples(st.sampled_from("paldst"), st.sampled_from("abc"), NUMBERS)))
     @run_settings(max_examples=tries(150), deadline=None)
     def test_nothing_goes_before_it_is_said(self, steps: list[tuple[str, str, int]]) -> None:
-        """Whatever happens, retention finds no byte free that a replica which was there needs,
-        unless its slot is counted as ended before.
-        """
+        """Retention finds no byte free that a replica needs whose slot is not counted as ended."""
         self.patch(slots_module, "MOST_SLOTS", 2)
         self.begin(most_bytes=20_000, save=None)
         self.lines.clear()

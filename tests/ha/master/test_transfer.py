@@ -100,9 +100,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual((self.transfer.waited.total, self.transfer.waited.count), (4.0, 2))
 
     def test_several_together(self) -> None:
-        """Writes that lie together are answered at once with what is known already, or together
-        when the last one is held; each of them is counted.
-        """
+        """Writes that lie together are answered at once or together; each is counted."""
         told: list[PutStatus] = []
         self.transfer.tell(*self.log.put(bytes(100)), 3, told.append)
         self.assertEqual(told, [PutStatus.SLAVE_NOT_AVAILABLE])
@@ -134,8 +132,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(first), OK)
         self.assertNoResult(second)
         self.ack(claim, 1200)
-        self.assertEqual(self.successResultOf(second), OK)
-        self.assertEqual(self.transfer.pending, 0)
+        self.assertEqual((self.successResultOf(second), self.transfer.pending), (OK, 0))
 
     def test_already_held(self) -> None:
         """A write that was acknowledged before anybody asked is answered at once."""
@@ -240,9 +237,7 @@ class OneReplicaTests(TransferCase):
         self.assertNoResult(later)
 
     def test_head_does_not_hold_up(self) -> None:
-        """A write that a claim cannot cover, since it starts above it, waits aside; another
-        claim still completes it, or its deadline comes.
-        """
+        """A write below a claim's start waits aside for another claim, or its deadline."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         self.log.file_size = 1100
         good = self.fed("good")
@@ -251,8 +246,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(late.origin, 1100)
         above = self.put(100)
         self.ack(late, 1201)
-        self.assertEqual(self.successResultOf(lost), OK)
-        self.assertEqual(self.successResultOf(above), OK)
+        self.assertEqual((self.successResultOf(lost), self.successResultOf(above)), (OK, OK))
         self.assertNoResult(below)
         self.assertEqual(self.transfer.pending, 1)
         self.ack(good, 1100)

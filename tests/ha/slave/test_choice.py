@@ -140,8 +140,7 @@ class ChoiceTests(SynchronousTestCase):
     def test_higher(self) -> None:
         """One with a higher epoch is followed at once, whoever tells the epoch."""
         self.hear(2)
-        self.assertEqual([one.address for one in self.followed], [OTHER])
-        self.assertEqual(self.asked, [])
+        self.assertEqual(([one.address for one in self.followed], self.asked), ([OTHER], []))
         self.address = OURS
         self.says(2)
         self.hear()

@@ -253,8 +253,7 @@ class ReportTests(SlaveCase):
         """Whole records in an unfinished frame are not accepted yet."""
         connection = self.connect(self.log())
         connection.send(encode_header(0, 2300) + content(self.theirs, 0, 2299))
-        self.assertEqual(connection.reports(), [0])
-        self.assertEqual(self.slave.log.end, 0)
+        self.assertEqual((connection.reports(), self.slave.log.end), ([0], 0))
 
     def test_only_what_is_flushed(self) -> None:
         """A SYNC_FLUSH slave reports when the disk has it, without being asked."""
@@ -297,8 +296,7 @@ class ReportTests(SlaveCase):
         before = connection.reports()
         log.now_flushed(2200)
         self.clock.advance(100)
-        self.assertEqual(connection.reports(), before)
-        self.assertEqual(log.flush_listeners, [])
+        self.assertEqual((connection.reports(), log.flush_listeners), (before, []))
 
 
 class StreamTests(SlaveCase):
@@ -323,8 +321,7 @@ class StreamTests(SlaveCase):
     def test_frames_over_our_files(self) -> None:
         """One frame may span all our files."""
         log = self.log()
-        connection = self.connect(log)
-        connection.frame(0, content(self.theirs))
+        self.connect(log).frame(0, content(self.theirs))
         self.assertEqual(content(log), content(self.theirs))
         self.assertEqual(len(log.folder.files), 3)
 
@@ -335,8 +332,7 @@ class StreamTests(SlaveCase):
         data = content(self.theirs)
         connection.frame(0, data[:700])
         connection.send(encode_header(700, 8000) + data[700:6000])
-        self.assertEqual(log.end, 700)
-        self.assertEqual(len(log.folder.files), 2)
+        self.assertEqual((log.end, len(log.folder.files)), (700, 2))
         connection.close()
         self.assertEqual(len(log.folder.files), 1)
         self.assertFalse(any(log.folder.files[0].view[700:]))
@@ -358,8 +354,7 @@ class StreamTests(SlaveCase):
         """A frame of exactly the limit is taken."""
         log = self.log(file_size=8 << 20)
         self.unchecked()
-        connection = self.connect(log)
-        connection.frame(0, bytes(MAX_BODY))
+        self.connect(log).frame(0, bytes(MAX_BODY))
         self.assertEqual(log.end, MAX_BODY)
 
     def test_gap_and_overlap(self) -> None:
@@ -379,8 +374,7 @@ class StreamTests(SlaveCase):
         connection = self.connect(self.log())
         self.slave.drop("enough")
         self.slave.dataReceived(frame(0, b"x" * 50))
-        self.assertEqual(self.slave.log.end, 0)
-        self.assertEqual(self.owner.told, [])
+        self.assertEqual((self.slave.log.end, self.owner.told), (0, []))
         self.clock.advance(0)
         self.assertEqual(self.owner.told, [("lost", False)])
         self.assertFalse(connection.open)
@@ -397,8 +391,7 @@ class StreamTests(SlaveCase):
         connection.frame(0, content(self.theirs, 0, 700) + b"\1" * 500)
         error = self.owner.error
         self.assertIsInstance(error, RecordFault)
-        self.assertEqual(error.offset, 700)
-        self.assertEqual(connection.reports(), [0])
+        self.assertEqual((error.offset, connection.reports()), (700, [0]))
 
     def test_disk_full(self) -> None:
         """So is a full disk."""
@@ -522,8 +515,7 @@ class SinkTests(SlaveCase):
             position += count
         slave.frame_ends()
         slave.turn_ends()
-        self.assertEqual(content(log), data[:8700])
-        self.assertEqual(connection.reports()[-1], log.confirmed)
+        self.assertEqual((content(log), connection.reports()[-1]), (data[:8700], log.confirmed))
         slave.frame_starts(8700, len(data) - 8700)
         room = slave.room(8700, len(data) - 8700)
         room[:] = data[8700 : 8700 + len(room)]
@@ -639,8 +631,6 @@ class ElectedTests(SlaveCase):
         """What does not continue the log ends the connection before its label is believed."""
         self.theirs = self.filled(700, 1500)
         log = self.log()
-        pair = self.follow(log)
-        pair.feed(self.transfer(700, 2200, 2200, offset=701))
-        self.assertEqual([each.confirm for each in self.heard.transfers], [0])
-        self.assertEqual(log.end, 700)
+        self.follow(log).feed(self.transfer(700, 2200, 2200, offset=701))
+        self.assertEqual(([each.confirm for each in self.heard.transfers], log.end), ([0], 700))
         self.assertTrue(self.slave.finished)

@@ -17,8 +17,7 @@ class BadInputTests(ThreeFilesCase):
 
     def caught_up(self, **more: object) -> tuple[Connection, bytes]:
         """A slave in sync, and its bytes."""
-        connection = self.in_sync(self.copied(self.theirs), **more)
-        return connection, content(self.mine)
+        return self.in_sync(self.copied(self.theirs), **more), content(self.mine)
 
     def test_sizes(self) -> None:
         """Impossible sizes end the connection; nothing is appended."""
@@ -191,14 +190,12 @@ class BadInputTests(ThreeFilesCase):
         self.assertEqual(len(good), 300)
         connection.frame(end, good + b"\0\0\1\0" + b"nonsense" * 30)
         self.assertState("diverged")
-        self.assertEqual(self.mine.end, end + 300)
-        self.assertEqual(connection.reports()[-1], end)
+        self.assertEqual((self.mine.end, connection.reports()[-1]), (end + 300, end))
 
     def test_other_file_size(self) -> None:
         """A record across a file end of ours, or a blank that ends elsewhere, is file-size."""
         other = self.filled(*SIZES, file_size=SIZE * 2)
-        connection = self.begun(self.log())
-        connection.feed(other, 0)
+        self.begun(self.log()).feed(other, 0)
         self.assertState("file-size")
         self.assertIn(str(SIZE), self.follower.sync.reason)
         self.assertIdleFor(25)
@@ -211,8 +208,7 @@ class BadInputTests(ThreeFilesCase):
 
     def test_unaligned_start(self) -> None:
         """A log that starts inside a file of ours cannot be copied."""
-        connection = self.begun(self.log(), first_sync="last-file")
-        connection.frame(SIZE // 2, b"x" * 10)
+        self.begun(self.log(), first_sync="last-file").frame(SIZE // 2, b"x" * 10)
         self.assertState("file-size")
         self.assertIn(f"starts at {SIZE // 2}", self.follower.sync.reason)
 

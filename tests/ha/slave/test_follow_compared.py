@@ -105,8 +105,7 @@ class EqualTests(ThreeFilesCase):
 
     def test_compared_again(self) -> None:
         """After a lost connection everything is compared before it is in sync again."""
-        connection = self.in_sync(self.copied(self.theirs))
-        connection.close()
+        self.in_sync(self.copied(self.theirs)).close()
         self.assertState("connecting")
         again = self.accept(within=1.3)
         self.assertState("probing")
@@ -139,8 +138,7 @@ class DivergedTests(ThreeFilesCase):
                 self.assertIn(f"{place - place % SIZE:020d}", self.follower.sync.reason)
                 divergence = self.follower.sync.divergence
                 assert divergence is not None
-                self.assertEqual(divergence.at, place)
-                self.assertEqual(content(mine), before)
+                self.assertEqual((divergence.at, content(mine)), (place, before))
                 self.assertTrue(all(report <= place for report in connection.reports()))
                 self.stop()
 
@@ -157,15 +155,13 @@ class DivergedTests(ThreeFilesCase):
     def test_behind_our_end_is_never_reached(self) -> None:
         """A frame that goes past our end does not append what follows a difference."""
         mine = self.changed(self.copied(self.theirs, 2 * SIZE + 700), 2 * SIZE + 600)
-        connection = self.begun(mine)
-        connection.feed(self.theirs, 1, batch=SIZE)
+        self.begun(mine).feed(self.theirs, 1, batch=SIZE)
         self.assertState("diverged")
         self.assertEqual(mine.end, 2 * SIZE + 700)
 
     def test_looks_again_slowly(self) -> None:
         """A stop state is looked at again after the longest delay, and not before."""
-        connection = self.begun(self.changed(self.theirs, 2500))
-        connection.feed(self.theirs, 1)
+        self.begun(self.changed(self.theirs, 2500)).feed(self.theirs, 1)
         self.assertIdleFor(29)
         self.accept(within=1.5)
         self.assertState("diverged")
@@ -216,8 +212,7 @@ class AheadTests(ThreeFilesCase):
 
     def test_waits_for_the_heartbeat(self) -> None:
         """A short frame alone does not put us ahead: more may be on its way."""
-        connection = self.begun(self.copied(self.theirs))
-        connection.feed(self.theirs, 1, self.theirs.end - 600)
+        self.begun(self.copied(self.theirs)).feed(self.theirs, 1, self.theirs.end - 600)
         self.assertState("probing")
 
     def test_empty_master(self) -> None:
@@ -286,8 +281,7 @@ class SilenceTests(ThreeFilesCase):
             if connection is None:
                 connection = self.accept_first()
             connection.close()
-            survey = self.accept(within=0.1)
-            survey.close()
+            self.accept(within=0.1).close()
             self.assertState("connecting")
             waited = 0.0
             while not self.endpoint.waiting:
@@ -330,8 +324,7 @@ class SilenceTests(ThreeFilesCase):
         self.begun(mine)
         self.passes(6)
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
-        last = self.accept(within=0.1)
-        self.assertEqual(last.reports(), [SIZE])
+        self.assertEqual(self.accept(within=0.1).reports(), [SIZE])
         self.passes(6)
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
         self.assertState("below-min")

@@ -21,8 +21,7 @@ class BootstrapTests(ThreeFilesCase):
         mine = self.log()
         connection = self.begun(mine)
         self.assertState("bootstrapping")
-        self.assertEqual(connection.reports(), [0])
-        self.assertEqual(self.marks, [True])
+        self.assertEqual((connection.reports(), self.marks), ([0], [True]))
         connection.feed(self.theirs, 0, 2000)
         self.assertState("bootstrapping")
         connection.feed(self.theirs, 2000)
@@ -106,8 +105,7 @@ class BootstrapTests(ThreeFilesCase):
             connection.feed(self.theirs, start)
             if connection.open:
                 break
-        self.assertEqual(start, minimum)
-        self.assertEqual(mine.min_offset, minimum)
+        self.assertEqual((start, mine.min_offset), (minimum, minimum))
         self.assertEqual(content(mine), content(self.theirs, minimum))
         self.assertLessEqual(len(asked), 7)
 
@@ -261,8 +259,7 @@ class EndTests(ThreeFilesCase):
 class PolicyTests(ThreeFilesCase):
     def diverge(self, **more: object) -> None:
         """A difference at byte 2500, found."""
-        connection = self.begun(self.changed(self.theirs, 2500), **more)
-        connection.feed(self.theirs, 1)
+        self.begun(self.changed(self.theirs, 2500), **more).feed(self.theirs, 1)
         self.assertState("diverged")
         self.turn()
 

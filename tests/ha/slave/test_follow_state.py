@@ -163,8 +163,7 @@ class PresentTests(StateCase):
 
     def test_not_proven(self) -> None:
         """One that has not shown our bytes yet is given up for another."""
-        connection = self.begun(self.copied(self.theirs))
-        connection.heartbeat(1)
+        self.begun(self.copied(self.theirs)).heartbeat(1)
         self.assertPresent(None)
 
     def test_lost(self) -> None:
@@ -183,8 +182,7 @@ class PresentTests(StateCase):
 
     def test_bad_record(self) -> None:
         """A bad record, which may have been damaged on the way, does not either."""
-        connection = self.in_sync_for_long()
-        connection.frame(self.mine.end, b"\1" * 300)
+        self.in_sync_for_long().frame(self.mine.end, b"\1" * 300)
         self.assertState("diverged")
         self.assertPresent(0.0)
 

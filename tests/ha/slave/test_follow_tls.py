@@ -131,9 +131,7 @@ class TlsTests(ThreeFilesCase):
         self.assertEqual((self.mine.end, self.repairs), (self.theirs.end, []))
 
     def test_stock_port_echoes(self) -> None:
-        """A stock HA port sends frames from where it believes us, and neither is a handshake: its
-        silence says nothing of the logs.
-        """
+        """A stock HA port's frames are no handshake: its silence says nothing of the logs."""
         mine = self.copied(self.theirs, sum(SIZES[:3]))
         for log in (mine, self.log()):
             self.lines.clear()

@@ -142,8 +142,7 @@ class VerdictTests(VersionCase):
         """A difference at another place is told at once, and a verdict on the first is too late."""
         self.differing().feed(self.theirs, 1)
         self.mine.folder.at(1000).view[1000] ^= 0xFF
-        connection = self.accept(within=31)
-        connection.feed(self.theirs, 1)
+        self.accept(within=31).feed(self.theirs, 1)
         self.assertIn("byte 1000 of ", self.follower.sync.reason)
         reason = self.follower.sync.reason
         self.judging[0][-1].callback("late")
@@ -245,8 +244,7 @@ class DoubtTests(VersionCase):
     def test_bad_record(self) -> None:
         """A bad record of the master's says nothing against what is held."""
         mine = self.copied(self.theirs, 2 * SIZE + 700)
-        connection = self.in_sync(mine)
-        connection.send(encode_header(mine.end, 200) + b"\xff" * 200)
+        self.in_sync(mine).send(encode_header(mine.end, 200) + b"\xff" * 200)
         self.assertState("diverged")
         self.assertEqual(self.follower.sync.doubt(1 << 40), "")
 

@@ -169,8 +169,7 @@ class FileTests(FollowedCase):
         self.assertEqual(path_of(self.root).stat().st_ino, before)
         self.masters.proven(OURS, CLIENT, bounds(1, boot=78), 900)
         self.assertNotEqual(path_of(self.root).stat().st_ino, before)
-        found = FollowedMaster.read(self.root)
-        self.assertEqual(found, evolve(self.masters.row, held=900))
+        self.assertEqual(FollowedMaster.read(self.root), evolve(self.masters.row, held=900))
 
     def test_nonsense(self) -> None:
         """A file that makes no sense is an error that is said, and no reason not to start."""

@@ -284,8 +284,7 @@ class AskedFirstTests(SynchronousTestCase):
         self.asked.addErrback(lambda failure: cancelled.append(failure) or failure)
         self.inner.accept().close()
         self.failureResultOf(self.result)
-        self.assertEqual(len(cancelled), 1)
-        self.assertEqual(self.hearing.events, [])
+        self.assertEqual((len(cancelled), self.hearing.events), (1, []))
 
     def test_speaks_unasked(self) -> None:
         """Bytes before our first word end it."""
@@ -417,8 +416,7 @@ class LostTailTests(BehindStock):
             self.follow_it(self.copied(self.theirs), policy=policy)
             self.master.answer()
             self.assertState("ahead")
-            self.assertEqual(self.repairs, [])
-            self.assertEqual(self.master.acked, 0)
+            self.assertEqual((self.repairs, self.master.acked), ([], 0))
             self.stop()
 
     def test_below_our_log(self) -> None:
@@ -581,8 +579,7 @@ class ToldTests(BehindStock):
         for oldest in (0, SIZE, 2 * SIZE):
             self.master.oldest = oldest
             self.follow_it(self.log())
-            self.assertEqual(self.master.answer(), 0)
-            self.assertEqual(self.master.answer(), oldest or 1)
+            self.assertEqual((self.master.answer(), self.master.answer()), (0, oldest or 1))
             self.assertState("in-sync")
             self.assertEqual(content(self.mine), content(self.theirs, oldest))
             self.stop()
@@ -655,8 +652,7 @@ class UnprovenTests(BehindStock):
         log.now_flushed(700)
         search = Search(HASettings(accept_unproven=True), reportable=flushed)
         search.trusting = True
-        question = search.question(log, MasterBounds(0, 700, 1))
-        self.assertLess(question.report, 700)
+        self.assertLess(search.question(log, MasterBounds(0, 700, 1)).report, 700)
         self.assertTrue(search.beyond)
         self.assertFalse(search.trusting)
 

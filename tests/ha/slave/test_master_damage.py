@@ -73,8 +73,7 @@ class CopyTests(DamageCase):
         (record,) = mine.copied
         self.assertEqual((record.offset, record.size), (RECORD, LENGTH))
         self.assertEqual((record.reason, record.master), ("body crc", "10.0.0.1:10912"))
-        self.assertEqual(self.kept, [mine])
-        self.assertEqual(mine.confirmed, self.theirs.end)
+        self.assertEqual((self.kept, mine.confirmed), ([mine], self.theirs.end))
 
     def test_never_reported_before(self) -> None:
         """While a write may wait for the record, it is not reported, however often it comes."""
@@ -182,8 +181,7 @@ class CopyTests(DamageCase):
         damage.told(self.theirs.end)
         self.follower.sync.moved_to("10.0.0.2:10912", None)
         self.assertIsNot(self.follower.sync.damage, damage)
-        self.assertEqual(self.follower.sync.damage.port.peer, "10.0.0.2:10912")
-        self.assertEqual(mine.end, 0)
+        self.assertEqual((self.follower.sync.damage.port.peer, mine.end), ("10.0.0.2:10912", 0))
 
     def test_after_a_write(self) -> None:
         """A record behind the damaged one is reported only when it is checked itself."""

@@ -50,8 +50,7 @@ class OverlapTests(SynchronousTestCase):
     def test_starts_with_the_window(self) -> None:
         """At least the window is compared, even over the last file's start."""
         end = 3 * GIB + 5_000_001
-        search = overlap(0, end)
-        self.assertEqual(search.question().report, end - PROBE_WINDOW)
+        self.assertEqual(overlap(0, end).question().report, end - PROBE_WINDOW)
 
     def test_window_alone_when_proven(self) -> None:
         """Once compared, only the window is compared again."""
@@ -64,8 +63,7 @@ class OverlapTests(SynchronousTestCase):
 
     def test_keeps_to_its_own_log(self) -> None:
         """Nothing below our own min is asked for."""
-        search = overlap(2 * GIB, 2 * GIB + 999)
-        self.assertEqual(search.question().report, 2 * GIB)
+        self.assertEqual(overlap(2 * GIB, 2 * GIB + 999).question().report, 2 * GIB)
 
     def test_no_multiple_of_a_frame(self) -> None:
         """The window ends in a shorter frame, which tells the master's end."""
@@ -258,9 +256,7 @@ class StartTests(SynchronousTestCase):
             self.assertTrue(search.settled)
 
     def test_told_wrongly(self) -> None:
-        """Who is silent where it said its log begins is not believed a second time, nor is
-        one that says it begins behind what it sent.
-        """
+        """Who is silent, or says it begins behind what it sent, is not believed again."""
         search = StartSearch(GIB)
         search.begins_at(8 * GIB)
         search.told(2 * GIB)

@@ -69,8 +69,7 @@ class PlanTests(LogTestCase):
 
     def test_first_record(self) -> None:
         """No master can be asked for a first byte: the first record is compared from the second."""
-        self.assertEqual(self.plan(700, 1), 700)
-        self.assertEqual(self.plan(2199, 1), 700)
+        self.assertEqual((self.plan(700, 1), self.plan(2199, 1)), (700, 700))
 
     def test_to_nothing(self) -> None:
         """An unseen log may lose all where its first record differs, and only there."""
@@ -87,8 +86,7 @@ class PlanTests(LogTestCase):
 
     def test_one_record_is_enough(self) -> None:
         """One whole record in the window proves it."""
-        self.assertEqual(self.plan(700, 0), 700)
-        self.assertEqual(self.plan(2300, 700), 2200)
+        self.assertEqual((self.plan(700, 0), self.plan(2300, 700)), (700, 2200))
         self.assertEqual(self.plan(FILE_SIZE + 5, 3100), FILE_SIZE)
 
     def test_too_much(self) -> None:
@@ -161,5 +159,4 @@ class RemedyTests(LogTestCase):
     def test_unknown_place(self) -> None:
         """Without a place nothing is done."""
         for policy in DivergencePolicy:
-            found = self.remedies(policy, divergence=None)
-            self.assertNotIn("diverged", found)
+            self.assertNotIn("diverged", self.remedies(policy, divergence=None))

@@ -149,8 +149,7 @@ class AnsweringTests(SynchronousTestCase):
         lost: list[RemotingProtocol] = []
         self.peer.connections.lost.append(lost.append)
         self.peer.connection.connectionLost(Failure(ConnectionDone()))
-        self.assertEqual(len(cancelled), 1)
-        self.assertEqual(lost, [self.peer.connection])
+        self.assertEqual((len(cancelled), lost), (1, [self.peer.connection]))
         self.assertEqual(self.peer.connections.status()["closed"], {"peer": 1})
         self.assertEqual(self.peer.clock.getDelayedCalls(), [])
 

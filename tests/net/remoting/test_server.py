@@ -97,9 +97,7 @@ class AdmissionTests(SynchronousTestCase):
                 self.assertEqual(self.first_bytes(gate, HELLO), hello)
 
     def test_silence(self) -> None:
-        """Where only TLS may stay a connection that says nothing has the time of a handshake; where
-        clear text may, the idle limit is its own.
-        """
+        """Where only TLS may stay silence has a handshake's time, else the idle limit."""
         for mode, closed in ((TlsMode.ENFORCING, {"tls-handshake": 1}), (TlsMode.PERMISSIVE, {})):
             clock = Clock()
             factory = RemotingFactory(Registry(), clock, gate=TlsGate(mode, object()))
@@ -118,8 +116,7 @@ class BothEndsTests(SynchronousTestCase):
         clock = Clock()
         registry = Registry()
         registry.register(1, lambda connection, command: command.answer(body=command.body))
-        factory = RemotingFactory(registry, clock)
-        server = factory.buildProtocol(NEAR)
+        server = RemotingFactory(registry, clock).buildProtocol(NEAR)
         assert server is not None
         client = RemotingProtocol(Connections(clock, registry, ConnectionLimits()))
         pump = connect(server, makeFakeServer(server), client, makeFakeClient(client))

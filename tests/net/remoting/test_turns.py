@@ -116,9 +116,7 @@ class TurnTests(TurnsCase):
         self.assertLess(max(shares), 2 * min(shares) + 40)
 
     def test_much_while_others_wait(self) -> None:
-        """Who comes with much while others wait for their turn gets one turn's worth answered, and
-        waits behind them with the rest.
-        """
+        """Who comes with much while others wait gets one turn's worth, then waits behind them."""
         first, second = self.peer(), self.peer()
         self.send(first, 400)
         self.send(second, 400)

@@ -109,8 +109,7 @@ class IdentityTests(SynchronousTestCase):
 
     def test_half_replaced(self) -> None:
         """A new key beside the old certificate is a fault until the certificate follows."""
-        other = Authority(Path(self.mktemp()))
-        key, cert = other.certificate("node", days=90)
+        key, cert = Authority(Path(self.mktemp())).certificate("node", days=90)
         shutil.copy(key, self.key)
         self.clock.advance(LOOK_EVERY)
         self.assertIn("the key does not belong to", self.health())
@@ -148,8 +147,7 @@ class FilesTests(SynchronousTestCase):
 
     def refusal(self, **files: Path) -> str:
         """Why files cannot be used."""
-        error = self.assertRaises(TlsFilesInvalid, TlsMaterial.read, TlsFiles(**files))
-        return str(error)
+        return str(self.assertRaises(TlsFilesInvalid, TlsMaterial.read, TlsFiles(**files)))
 
     def test_refusals(self) -> None:
         """The file is named, and never quoted."""
@@ -181,8 +179,7 @@ class NodeTlsTests(SynchronousTestCase):
         self.assertIsNone(node.dialling.identity)
         self.assertIsNotNone(node.client_ports().refusal(True, "h"))
         self.assertIsNotNone(node.ha_port().refusal(True, "h"))
-        self.assertEqual(self.roles(), [])
-        self.assertEqual(list(node.identities.jobs()), [])
+        self.assertEqual((self.roles(), list(node.identities.jobs())), ([], []))
 
     def test_replication(self) -> None:
         """A certificate for replication alone opens the HA port for TLS, and dials clear."""

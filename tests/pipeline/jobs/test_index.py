@@ -137,8 +137,7 @@ class IndexTests(SynchronousTestCase):
     def test_published(self) -> None:
         """In a store with a point the index ends below it, and its readers use it."""
         publish(self.store, self.all[500])
-        made = self.make()
-        self.assertLessEqual(made.end, self.all[500])
+        self.assertLessEqual(self.make().end, self.all[500])
         self.assertGreater(len(range_starts(self.store)), 10)
         self.assertEqual(self.all[:500], offsets(self.store, maxPartitionBytes=1))
 

@@ -162,9 +162,7 @@ class ReplayTests(CommandTestCase):
         self.assertNotIn("GoldenBatch", unsent)
 
     def test_marked(self) -> None:
-        """The first of several with the same keys is sent, wherever the others are; those without
-        a key all are, and retries only if they are asked for.
-        """
+        """The first of several with the same keys is sent; keyless ones all; retries if wanted."""
         rows = [
             ("T", "a", 0, "UNIQ_KEY\x01u\x02KEYS\x01k\x02"),
             ("T", "a", 1, "KEYS\x01k\x02UNIQ_KEY\x01u\x02"),

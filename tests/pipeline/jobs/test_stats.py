@@ -129,8 +129,7 @@ class StatsTests(StatsTestCase):
                 time = each["storeTimestamp"] // found.step * found.step
                 wanted[each["topic"], each["queueId"], time] += 1
             told = {(s.topic, s.queue_id, s.time): s.messages for s in found.steps}
-            self.assertEqual(wanted, told)
-            self.assertEqual(width or found.step, found.step)
+            self.assertEqual((wanted, width or found.step), (told, found.step))
 
     def test_many_steps(self) -> None:
         """A long time has wider steps, in each task and in the end."""
@@ -151,11 +150,9 @@ class StatsTests(StatsTestCase):
         store, records = golden.store(VERSION), expected(VERSION, "store")
         found = self.stats(store, topic="GoldenA")
         self.assertEqual(["GoldenA"], [each.topic for each in found.topics])
-        visible = self.stats(store, visibility="consumer")
-        self.assertLess(visible.messages, len(records))
+        self.assertLess(self.stats(store, visibility="consumer").messages, len(records))
         middle_time = records[700]["storeTimestamp"]
-        later = self.stats(store, startingTimestamp=middle_time)
-        self.assertLess(later.messages, len(records))
+        self.assertLess(self.stats(store, startingTimestamp=middle_time).messages, len(records))
         self.assertRaises(OptionUnknown, self.stats, store, topik="a")
 
     def test_stores(self) -> None:

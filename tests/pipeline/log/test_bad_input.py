@@ -71,8 +71,7 @@ class FolderTests(BadInputTestCase):
             ("dledger/dledger-n0", "it has no folder commitlog"),
         ):
             for read in (offsets, snapshot):
-                error = self.assertRaises(NotAStore, read, base / name)
-                self.assertIn(reason, str(error))
+                self.assertIn(reason, str(self.assertRaises(NotAStore, read, base / name)))
             reader = reader_of(path=base / name, columns="topic")
             self.assertRaises(NotAStore, reader.initialOffset)
 
@@ -117,8 +116,7 @@ class TailTests(BadInputTestCase):
         """What would be a torn tail is damage where another file follows: an error, or one row."""
         last = max(offset for offset in self.all if offset < SIZE)
         os.truncate(self.file_of(0), last + 30)
-        error = self.assertRaises(RangeBroken, offsets, self.store)
-        self.assertEqual(last, error.offset)
+        self.assertEqual(last, self.assertRaises(RangeBroken, offsets, self.store).offset)
         left = [offset for offset in self.all if offset != last]
         self.assertEqual(left, offsets(self.store, mode="DROPMALFORMED"))
         columns = "physical_offset,_corrupt_record"
@@ -289,9 +287,7 @@ class DamageTests(BadInputTestCase):
         self.assertEqual(self.left[:-1], [offset for batch in batches for offset in batch])
 
     def test_places_behind_damage(self) -> None:
-        """Where a read begins is not looked for over damage, unless that is passed over: or
-        records behind it would be left out unseen.
-        """
+        """Where a read begins is not sought over damage, unless passed over, or rows were lost."""
         time = self.records[500]["storeTimestamp"]
         inside = next(o for o in self.all[4:] if o < SIZE) + 1
         for start in ({"startingOffsets": {"store": inside}}, {"startingTimestamp": time}):

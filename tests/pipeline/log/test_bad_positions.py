@@ -148,8 +148,7 @@ class PointTests(BadInputTestCase):
         error = self.assertRaises(PublishedPointStale, offsets, root)
         self.assertEqual((len(first), 4096 + len(first)), (error.confirmed, error.end))
         self.assertEqual([0, 4096], offsets(root, pointFile="ignore"))
-        reader = reader_of(path=root)
-        self.assertRaises(PublishedPointStale, reader.initialOffset)
+        self.assertRaises(PublishedPointStale, reader_of(path=root).initialOffset)
 
     def test_old_index_is_not_believed(self) -> None:
         """Without the point the index beside it is not used, whatever it says."""
@@ -382,8 +381,7 @@ class CheckpointTests(BadInputTestCase):
             ({"v": 1, "stores": {"other": mark}}, "store other is in the checkpoint"),
         ):
             last.write_text(f"{head}\n{json.dumps(bad)}")
-            error = self.assertRaises(PySparkException, self.run_stream)
-            self.assertIn(reason, str(error))
+            self.assertIn(reason, str(self.assertRaises(PySparkException, self.run_stream)))
         last.write_text(f"{head}\n{position}")
         self.run_stream()
         found = session().read.parquet(str(self.place / "rows")).collect()

@@ -27,9 +27,7 @@ class CuttingTests(SynchronousTestCase):
 
     @given(PLACES, PLACES, st.sets(PLACES), st.integers(1, 3000))
     def test_size(self, one: int, other: int, anchors: set[int], size: int) -> None:
-        """A part is longer than asked for only if no anchor lies in it; and two neighbours
-        together are longer, or they would be one.
-        """
+        """A part is longer than asked only without an anchor; two neighbours are longer."""
         start, end = min(one, other), max(one, other) + 1
         places = cut_at(start, end, sorted(anchors), size)
         for low, high in pairwise(places):

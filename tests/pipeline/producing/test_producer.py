@@ -1,6 +1,4 @@
-"""Tests for L{rmqha.pipeline.producing}: a producer and its connections, beside stand-ins of a name
-server and a broker on loopback sockets.
-"""
+"""Tests for L{rmqha.pipeline.producing}, beside stand-ins of its peers on loopback."""
 
 from __future__ import annotations
 
@@ -135,9 +133,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(heard[0].ext["AccessKey"], "RocketMQ")
 
     def test_peers(self) -> None:
-        """Peers are asked at once, over one connection each, which is made again when it failed;
-        those that fail do not keep the others from answering.
-        """
+        """Peers are asked at once, over one connection each, made again; none holds up others."""
         first = True
 
         def once(request: Command) -> bytes | None:
@@ -277,8 +273,7 @@ class ProducerTests(SynchronousTestCase):
         """What a broker cannot take now is brought to another one, without a pause."""
         one, other = self.pair()
         one.codes = [14]
-        producer = self.producer(one)
-        producer.send(self.messages(1))
+        self.producer(one).send(self.messages(1))
         self.assertEqual([b"0"], [message.body for message in other.stored])
         self.assertEqual([], [pause for pause in self.paused if pause])
 
@@ -306,8 +301,7 @@ class ProducerTests(SynchronousTestCase):
         broker = self.stand_in(T=2)
         broker.codes = [1, 0, 14, 14]
         messages = [Outgoing("T", b"%d" % n, {"UNIQ_KEY": f"u{n}"}, queue_id=n) for n in (0, 1)]
-        producer = self.producer(broker)
-        error = self.assertRaises(SendFailed, producer.send, messages)
+        error = self.assertRaises(SendFailed, self.producer(broker).send, messages)
         self.assertEqual((14, "as told: 14", 3), (error.code, error.remark, error.tries))
         self.assertEqual(("T", "broker-a:0", "u0"), (error.topic, error.queue, error.key))
         self.assertEqual([b"1"], broker.bodies("T", 1))
@@ -344,8 +338,7 @@ class ProducerTests(SynchronousTestCase):
     def test_no_route(self) -> None:
         """A topic that nobody knows and nobody makes is an error, and so are silent servers."""
         server = self.stand_in()
-        producer = self.producer(server)
-        error = self.assertRaises(NoRoute, producer.send, self.messages(1))
+        error = self.assertRaises(NoRoute, self.producer(server).send, self.messages(1))
         self.assertIn("no broker creates topics", str(error))
         server.server.close()
         error = self.assertRaises(NoRoute, self.producer(server).send, self.messages(1))
@@ -414,8 +407,7 @@ class MessageTests(SynchronousTestCase):
             ("T", {"a": "x" * 40_000}, "40003 bytes"),
         ):
             message = Outgoing(topic, b"", properties)
-            error = self.assertRaises(MessageNotSendable, message.check)
-            self.assertIn(reason, str(error))
+            self.assertIn(reason, str(self.assertRaises(MessageNotSendable, message.check)))
 
     @given(
         st.lists(

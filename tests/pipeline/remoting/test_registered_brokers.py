@@ -58,9 +58,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(2, len(self.server.requests))
 
     def test_silent(self) -> None:
-        """Without an answer there are no brokers to begin with; later those of before stay, and the
-        name server is not asked at every look.
-        """
+        """Without an answer there are no brokers at first; later the former, seldom asked."""
         gone = Answering(lambda request: None)
         gone.close()
         self.assertRaises(NameServersSilent, self.brokers(gone.address).registered)
@@ -82,9 +80,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(["a"], list(found))
 
     def test_left(self) -> None:
-        """A broker that is not registered any more is there for who reads from it, as it was seen
-        last; and as far as its name says after a restart.
-        """
+        """An unregistered broker is there for its readers, as last seen, or as its name says."""
         self.server.register("a")
         self.server.register("b", host="10.0.0.2")
         brokers = self.brokers()

@@ -259,9 +259,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:600], offsets(target), format)
 
     def test_history_is_gone(self) -> None:
-        """A table that was taken back, and does not say any more how far it is then, is refused
-        with the command that says it anew.
-        """
+        """A table taken back that does not say how far it is is refused, with the command."""
         for format, tell in (("delta", forget), ("iceberg", self.forget_snapshots)):
             target = self.target(format)
             self.add(target, 500)
@@ -276,9 +274,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:650], offsets(target), format)
 
     def test_to_a_moment(self) -> None:
-        """A moment stands for what the times of files say, and a copy of a table has others: what
-        counts is which files the table has.
-        """
+        """A moment stands for files' times, which copies change: which files are there counts."""
         for said, older, left in ((0, 4, 600), (1, 3, 500)):
             target = self.target("delta", by=By.TOPIC)
             moments = []
@@ -402,8 +398,7 @@ class KeptTests(ChangedTestCase):
             target = self.target(format)
             self.add(target, 500, endingOffsets={"store": self.all[100]}, topic="GoldenA")
             self.add(target, 500, topic="GoldenA", queueIds="77")
-            taken = rewind(target.root, self.all[450])
-            self.assertEqual(0, taken.rows, format)
+            self.assertEqual(0, rewind(target.root, self.all[450]).rows, format)
             with target.open() as opened:
                 ends = {held.end for held in opened.sources().values()}
             self.assertEqual(self.all[450], max(ends), format)
@@ -523,9 +518,7 @@ class KeptTests(ChangedTestCase):
             self.assertRaises(TableRefused, same.commit, batches[1][1])
 
     def test_two_jobs_make_it(self) -> None:
-        """Of two jobs that make one table at the same time the second finds it, and adds what is
-        its own; so it is with what the catalog itself needs.
-        """
+        """Of two jobs that make one table the second adds to it; catalogs do as well."""
         target = self.target("iceberg")
         publish(self.store, self.all[100])
         made, loaded = iceberg._made, iceberg.load_catalog
@@ -584,6 +577,5 @@ class KeptTests(ChangedTestCase):
             else:
                 with self.iceberg(target).update_schema() as change:
                     change.add_column("more", LongType())
-            error = self.assertRaises(TableRefused, self.add, target, 200)
-            self.assertIn("more", str(error))
+            self.assertIn("more", str(self.assertRaises(TableRefused, self.add, target, 200)))
             self.assertEqual(self.all[:100], offsets(target), format)

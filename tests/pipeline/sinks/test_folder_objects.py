@@ -263,8 +263,7 @@ class FolderTests(ObjectsCase):
             raise DeltaError("no answer")
 
         self.patch(commits, "begin_log", away)
-        error = self.assertRaises(TierUnreachable, self.add, 300)
-        self.assertIn("no answer", str(error))
+        self.assertIn("no answer", str(self.assertRaises(TierUnreachable, self.add, 300)))
         self.assertEqual(self.all[:20], self.seen())
 
     def test_lost_file(self) -> None:

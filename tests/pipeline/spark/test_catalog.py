@@ -65,8 +65,7 @@ class CatalogTests(SynchronousTestCase):
         """What was said where it does nothing is an error; others' properties are not."""
         for name in ("visibility", "Topic", "nameServer"):
             given = {"provider": "rmqha", "path": "/data", name: "x"}
-            error = self.assertRaises(OptionInvalid, options_of, given)
-            self.assertEqual(name, error.option)
+            self.assertEqual(name, self.assertRaises(OptionInvalid, options_of, given).option)
             options_of({**given, f"option.{name}": "x"})
 
     def test_sending(self) -> None:

@@ -109,9 +109,7 @@ class BatchTests(SynchronousTestCase):
             self.assertEqual(offsets(frame.where(where)), offsets(found), where)
 
     def test_end_is_frozen(self) -> None:
-        """A DataFrame ends where the log ended when it was first used, a table where it does
-        now, and a snapshot wherever it was taken.
-        """
+        """A DataFrame ends where the log was first, a table now, a snapshot where it was taken."""
         publish(self.store, self.all[100])
         frame = read(path=str(self.store), visibility="log")
         self.assertEqual(100, frame.count())
@@ -220,9 +218,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all, self.found())
 
     def test_restart(self) -> None:
-        """A stream goes on where its checkpoint says, in batches within the limit, from
-        another copy of the log too; every record is written once.
-        """
+        """A stream goes on by its checkpoint, in limits, from a copy too; each record once."""
         publish(self.store, self.all[800])
         query = self.run_stream(maxBytesPerTrigger="400k")
         self.assertGreater(len([each for each in query.recentProgress if each.numInputRows]), 2)

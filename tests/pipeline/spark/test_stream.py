@@ -189,9 +189,7 @@ class AdvancingTests(StreamTestCase):
         self.assertEqual(wanted, found)
 
     def test_places_in_queues_of_before(self) -> None:
-        """With a checkpoint of a release that did not keep where the log ended, what is there when
-        the stream goes on is what it was about.
-        """
+        """With a checkpoint that lacks the log's end, what is there now is what it was about."""
         topic = self.records[120]["topic"]
         queues = {each["queueId"] for each in self.records if each["topic"] == topic}
         places = {"startingOffsets": json.dumps({topic: dict.fromkeys(queues, 1 << 40)})}
@@ -508,8 +506,7 @@ class SeveralTests(SeveralTestCase):
         away.rename(self.stores["a"])
         idle()
         file = self.stores["b"] / OWN_FOLDER / POINT
-        whole = file.read_bytes()
-        cut = parse_point(whole).cut_at(self.all["b"][60], 5, Why.CUT)
+        cut = parse_point(file.read_bytes()).cut_at(self.all["b"][60], 5, Why.CUT)
         file.write_bytes(render_point(cut))
         start = self.all["b"][60] // golden.LOG_FILE_SIZE * golden.LOG_FILE_SIZE
         log = self.stores["b"] / "commitlog" / f"{start:020d}"

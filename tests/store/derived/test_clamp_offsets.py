@@ -97,9 +97,7 @@ class ConsumerTests(ClampTestCase):
 
 class HalfTests(ClampTestCase):
     def test_newer_than_the_log(self) -> None:
-        """Half messages that a table calls ended are open again if no op in the log names them, and
-        that is counted; another group's offset there stays.
-        """
+        """Half messages called ended are open if no op names them, and counted; others stay."""
         half, op = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
         for _ in range(4):
             self.opened_store.put(message(300, topic=half))

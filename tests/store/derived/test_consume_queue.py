@@ -67,8 +67,7 @@ class AppendTests(QueueTestCase):
         queue = self.queue()
         queue.append(0, UPSTREAM)
         self.assertEqual(queue_files(self.root), {"TopicA/3/" + "0" * 20: UPSTREAM + bytes(120)})
-        self.assertEqual(queue.max_offset, 4)
-        self.assertEqual(queue.end_physical, 0xC00 + 0x66)
+        self.assertEqual((queue.max_offset, queue.end_physical), (4, 0xC00 + 0x66))
         self.assertEqual(queue.unit(1), (0xA4, 0x6D, 0))
 
     def test_files_roll(self) -> None:
@@ -78,15 +77,13 @@ class AppendTests(QueueTestCase):
         names = [f"TopicA/3/{start:020d}" for start in (0, 200, 400, 600)]
         self.assertEqual(list(queue_files(self.root)), names)
         self.assertEqual(queue.units(5, 100), units(5, 30))
-        self.assertEqual(queue.units(35, 1), b"")
-        self.assertEqual(queue.units(-1, 1), b"")
+        self.assertEqual((queue.units(35, 1), queue.units(-1, 1)), (b"", b""))
 
     def test_repeated_units_are_passed_over(self) -> None:
         """Units that are there already are not written again."""
         queue = self.queue()
         queue.append(0, units(0, 10))
-        self.assertEqual(queue.append(3, units(3, 5)), 0)
-        self.assertEqual(queue.append(8, units(8, 5)), 3)
+        self.assertEqual((queue.append(3, units(3, 5)), queue.append(8, units(8, 5))), (0, 3))
         self.assertEqual(queue.units(0, 100), units(0, 13))
 
     def test_gap_is_refused(self) -> None:
@@ -94,8 +91,7 @@ class AppendTests(QueueTestCase):
         queue = self.queue()
         queue.append(0, units(0, 2))
         error = self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
-        self.assertEqual(error.offset, 2)
-        self.assertEqual(queue.max_offset, 2)
+        self.assertEqual((error.offset, queue.max_offset), (2, 2))
         self.assertRaises(DerivedFault, self.queue().append, 1, units(1, 1))
 
     def test_another_unit_is_refused(self) -> None:
@@ -210,8 +206,7 @@ class MendTests(QueueTestCase):
 
     def test_a_queue_that_lacks_its_start(self) -> None:
         """Missing leading files are noticed by a pass, and the queue is made anew."""
-        queue = self.queue()
-        queue.append(0, units(0, 25))
+        self.queue().append(0, units(0, 25))
         first = self.root / "consumequeue" / "TopicA" / "3" / ("0" * 20)
         self.descriptors.forget(str(first))
         first.unlink()
@@ -236,8 +231,7 @@ class CutTests(QueueTestCase):
         if kept:
             fresh.append(0, units(0, kept))
         self.assertEqual(found, queue_files(self.root))
-        self.assertEqual(queue.next_offset, kept)
-        self.assertEqual(queue.end_physical, kept * 100)
+        self.assertEqual((queue.next_offset, queue.end_physical), (kept, kept * 100))
         self.root = root
 
     def test_truncate_inside_a_record(self) -> None:
@@ -260,8 +254,7 @@ class CutTests(QueueTestCase):
         """Leading files of deleted records go, the last file stays."""
         queue = self.queue()
         queue.append(0, units(0, 25))
-        self.assertEqual(self.trim(queue, 900), 0)
-        self.assertEqual(queue.min_offset, 9)
+        self.assertEqual((self.trim(queue, 900), queue.min_offset), (0, 9))
         self.assertIsNone(queue.deleted(900))
         self.assertEqual(self.trim(queue, 1250), 1)
         self.assertEqual((queue.min_offset, queue.first_offset), (13, 10))
@@ -315,8 +308,7 @@ class CutTests(QueueTestCase):
         queue.append(5, BLANK_UNIT * 2 + units(7, 20))
         self.assertEqual(queue.min_offset, 3)
         queue.start.offset = 500
-        self.assertEqual(queue.min_offset, 7)
-        self.assertEqual(self.trim(queue, 2200), 2)
+        self.assertEqual((queue.min_offset, self.trim(queue, 2200)), (7, 2))
         self.assertEqual(queue.min_offset, 22)
 
     def test_deleted_topic(self) -> None:
@@ -343,8 +335,7 @@ class TimeTests(QueueTestCase):
 
     def test_unreadable_times_are_early(self) -> None:
         """A record whose time cannot be read is taken for too early."""
-        self.assertEqual(self.find([None, None, 30], 5), 2)
-        self.assertEqual(self.find([None, None], 5), 0)
+        self.assertEqual((self.find([None, None, 30], 5), self.find([None, None], 5)), (2, 0))
         self.assertEqual(offset_by_time(self.queue(), 5, lambda _: 1), 0)
 
 
@@ -357,8 +348,7 @@ class RecoverTests(QueueTestCase):
         self.size = self.log.starts[1]
         self.raw = b"".join(UNIT.pack(start, self.size, 0) for start in self.log.starts)
         self.peek = RecordReader(self.log, LEVELS)
-        queue = self.queue()
-        queue.append(0, self.raw)
+        self.queue().append(0, self.raw)
 
     def recovered(self) -> ConsumeQueue:
         queue = self.queue()
@@ -375,14 +365,12 @@ class RecoverTests(QueueTestCase):
         """A good queue is taken as it is."""
         queue = self.recovered()
         self.assertEqual((queue.min_offset, queue.max_offset), (0, 25))
-        self.assertEqual(queue.end_physical, self.log.end)
-        self.assertEqual(self.faults, [])
+        self.assertEqual((queue.end_physical, self.faults), (self.log.end, []))
 
     def test_torn_unit(self) -> None:
         """The queue ends before a unit of which only a part was written; the rest is zeroed."""
         self.damage(14, self.raw[14 * 20 : 14 * 20 + 7] + bytes(13))
-        queue = self.recovered()
-        self.assertEqual(queue.max_offset, 14)
+        self.assertEqual(self.recovered().max_offset, 14)
         stored = b"".join(queue_files(self.root).values())
         self.assertEqual(stored, self.raw[: 14 * 20] + bytes(6 * 20))
 
@@ -391,14 +379,12 @@ class RecoverTests(QueueTestCase):
         self.damage(24, self.raw[23 * 20 : 24 * 20])
         self.assertEqual(self.recovered().max_offset, 24)
         self.damage(23, UNIT.pack(self.log.starts[23] + 1, self.size, 0))
-        self.assertEqual(self.recovered().max_offset, 23)
-        self.assertEqual(len(self.faults), 1)
+        self.assertEqual((self.recovered().max_offset, len(self.faults)), (23, 1))
 
     def test_units_above_the_log(self) -> None:
         """Units of records the log has lost go, and that is no fault of theirs."""
         self.log.cut(self.log.starts[17])
-        self.assertEqual(self.recovered().max_offset, 17)
-        self.assertEqual(self.faults, [])
+        self.assertEqual((self.recovered().max_offset, self.faults), (17, []))
 
     def test_nothing_right(self) -> None:
         """A queue of nothing but wrong units is dropped."""
@@ -406,8 +392,7 @@ class RecoverTests(QueueTestCase):
         for _ in range(25):
             self.log.put("TopicB", 3, body=b"b" * 50)
         self.peek = RecordReader(self.log, LEVELS)
-        self.assertEqual(self.recovered().max_offset, 0)
-        self.assertEqual(queue_files(self.root), {})
+        self.assertEqual((self.recovered().max_offset, queue_files(self.root)), (0, {}))
 
     def test_blanks_are_no_data(self) -> None:
         """A queue that holds blanks only has no message, and its next one comes behind them."""
@@ -454,8 +439,7 @@ class RecoverTests(QueueTestCase):
             queue.begin(begin, lasting=False)
             queue.append(begin, units(begin, 8))
             queue.truncate_to(begin * 100 + 50)
-            self.assertEqual(queue.next_offset, begin)
-            self.assertEqual(self.recovered().next_offset, begin)
+            self.assertEqual((queue.next_offset, self.recovered().next_offset), (begin, begin))
 
     def test_wrong_file_size(self) -> None:
         """A queue with a file of another size is set aside, out of RocketMQ's folders."""

@@ -97,9 +97,7 @@ class DeletedTests(LogTestCase):
         return queue.min_offset, queue.max_offset
 
     def test_lives_again(self) -> None:
-        """One that was made again before that is heard of keeps its new messages, and those alone,
-        also after a crash; a check agrees.
-        """
+        """One made again before that is heard keeps its new messages alone, after crashes too."""
         end = self.here.log.confirmed
         self.put("Old", 3)
         self.assertEqual((0, 8), self.bounds())
@@ -148,9 +146,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual((5, 6), self.bounds())
 
     def test_shorter_log(self) -> None:
-        """Of two topics the one that was deleted where the log ends now stays so when the log loses
-        its end, as it does when it is cut.
-        """
+        """Of two topics the one deleted at the log's end stays so when the log loses that end."""
         first = self.here.log.confirmed
         self.successResultOf(self.delete())
         self.put("New", 1)

@@ -109,9 +109,7 @@ class FromTheLogTests(GoldenTestCase):
 class BrokersOwnFilesTests(GoldenTestCase):
     @slow
     def test_go_on_with_them(self) -> None:
-        """A store of a stock broker opens as it is: what the broker had not dispatched is
-        added, and then everything is as from the log alone.
-        """
+        """A stock broker's store opens as it is: what was not dispatched is, as from the log."""
         for version, name in golden.ARCHIVES:
             for clean in {False, name in CLEAN}:
                 store = golden.store(version, name)

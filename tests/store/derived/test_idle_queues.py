@@ -94,9 +94,7 @@ class IdleTests(LogTestCase):
         self.assert_goes_on()
 
     def test_elsewhere(self) -> None:
-        """A message that comes with another queue offset, from a master that had begun the queue
-        elsewhere, costs no pass over the log.
-        """
+        """A message with another queue offset, of another master, costs no pass over the log."""
         for first in (0, 2, 9):
             copy = self.folder() / "store"
             shutil.copytree(self.root, copy)

@@ -100,8 +100,7 @@ class IndexTestCase(DerivedTestCase):
 class PutTests(IndexTestCase):
     def test_upstream_bytes(self) -> None:
         """The file is RocketMQ's, byte for byte."""
-        index = self.index()
-        put(index, [key_hash("TopicA", key) for key in UPSTREAM_KEYS], 0, UPSTREAM_TIME)
+        put(self.index(), [key_hash("TopicA", key) for key in UPSTREAM_KEYS], 0, UPSTREAM_TIME)
         self.assertEqual(index_files(self.root), [UPSTREAM])
 
     def test_upstream_bytes_in_a_block(self) -> None:
@@ -139,8 +138,7 @@ class PutTests(IndexTestCase):
         put(index, [1, 2], 100, TIME)
         put(index, [3, 4], 200, TIME)
         before = index_files(self.root)
-        self.assertEqual(put(index, [1, 2], 100, TIME), 0)
-        self.assertEqual(put(index, [3, 4], 200, TIME), 0)
+        self.assertEqual((put(index, [1, 2], 100, TIME), put(index, [3, 4], 200, TIME)), (0, 0))
         self.assertEqual(
             index.put(np.array([1, 2, 3, 4]), np.array([100, 100, 200, 200]), np.full(4, TIME)), 0
         )
@@ -248,8 +246,7 @@ class QueryTests(IndexTestCase):
 
     def test_newest_first(self) -> None:
         """Offsets come newest first, over all files, up to the limit."""
-        found = self.live.query("T", "k", 64, 0, FOREVER)
-        self.assertEqual(found, list(range(4900, 0, -200)))
+        self.assertEqual(self.live.query("T", "k", 64, 0, FOREVER), list(range(4900, 0, -200)))
         self.assertEqual(self.live.query("T", "k", 3, 0, FOREVER), [4900, 4700, 4500])
         self.live.max_num = 2
         self.assertEqual(self.live.query("T", "k", 64, 0, FOREVER), [4900, 4700])
@@ -329,8 +326,7 @@ class CutTests(StoreTestCase):
         self.assertEqual(len(index.files), 3)
         self.assertEqual(index.delete_before(index.files[0].end_offset), 0)
         self.assertEqual(index.delete_before(index.files[0].end_offset + 1), 1)
-        self.assertEqual(index.delete_before(1 << 40), 1)
-        self.assertEqual(len(index_files(self.root)), 3)
+        self.assertEqual((index.delete_before(1 << 40), len(index_files(self.root))), (1, 3))
         index.descriptors.remove_doomed()
         self.assertEqual(len(index_files(self.root)), 1)
 
@@ -341,8 +337,7 @@ class RecoverTests(StoreTestCase):
         self.filled(self.root, self.rows)
         before = index_files(self.root)
         index = self.again(self.root, clean=True)
-        self.assertEqual(index.position, self.rows[-1][1])
-        self.assertEqual(index.faults, [])
+        self.assertEqual((index.position, index.faults), (self.rows[-1][1], []))
         self.finish(index)
         self.assertEqual(index_files(self.root), before)
 
@@ -382,8 +377,7 @@ class RecoverTests(StoreTestCase):
 
     def test_header_says_more_than_there_is(self) -> None:
         """Entries count, not the header's word for them."""
-        index = self.filled(self.root, self.rows)
-        path = Path(index.files[-1].path)
+        path = Path(self.filled(self.root, self.rows).files[-1].path)
         raw = bytearray(path.read_bytes())
         first = self.shape.entries_at + 2 * ENTRY_SIZE
         raw[first:] = bytes(len(raw) - first)
@@ -395,8 +389,7 @@ class RecoverTests(StoreTestCase):
 
     def test_a_file_in_the_middle_is_torn(self) -> None:
         """What follows a cut file is dropped and indexed again."""
-        index = self.filled(self.root, self.rows)
-        path = Path(index.files[1].path)
+        path = Path(self.filled(self.root, self.rows).files[1].path)
         raw = bytearray(path.read_bytes())
         raw[self.shape.entries_at + 100 : self.shape.entries_at + 120] = bytes(20)
         path.write_bytes(raw)
@@ -437,9 +430,7 @@ class RecoverTests(StoreTestCase):
 
     def test_files_nobody_can_read(self) -> None:
         """A file of a wrong size is set aside with all later ones; other names are left alone."""
-        index = self.filled(self.root, self.rows)
-        path = Path(index.files[1].path)
-        path.write_bytes(b"short")
+        Path(self.filled(self.root, self.rows).files[1].path).write_bytes(b"short")
         (self.root / "index" / "notes").write_text("x")
         again = self.again(self.root, clean=True)
         self.assertEqual(len(again.files), 1)

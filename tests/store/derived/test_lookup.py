@@ -75,8 +75,7 @@ class LookupTests(SynchronousTestCase):
         """A unit that points to another record gives nothing."""
         store = golden.store(VERSION)
         path = sorted((store / "consumequeue" / "GoldenBulk" / "0").iterdir())[0]
-        data = path.read_bytes()
-        damage.overwrite(path, 20, data[40:60])
+        damage.overwrite(path, 20, path.read_bytes()[40:60])
         self.assertIsNone(self.lookup(store).by_queue_offset("GoldenBulk", 0, 1))
         damage.flip(path, 40 + 11)
         self.assertIsNone(self.lookup(store).by_queue_offset("GoldenBulk", 0, 2))

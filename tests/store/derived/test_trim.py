@@ -73,8 +73,7 @@ class TrimTests(DerivedTestCase):
                 self.assertLessEqual(opened.call_count, 2)
         self.assertEqual(looked, list(range(COUNT)))
         # Four looks, three that delete, and the checksums.
-        self.assertEqual(turns, 8)
-        self.assertEqual(self.files(), [2, 2, 2])
+        self.assertEqual((turns, self.files()), (8, [2, 2, 2]))
 
     def test_goes_on(self) -> None:
         """A file that is deleted meanwhile makes for one more walk, however many there were."""

@@ -40,9 +40,7 @@ class DescriptorsTests(DerivedTestCase):
         self.assertEqual((found.st_size, found.st_blocks), (1 << 24, 0))
 
     def test_killed(self) -> None:
-        """A kill at any moment leaves no file that a stock broker refuses for its size; one that is
-        there, of whatever size, is taken over.
-        """
+        """No kill leaves a file of a size that stock brokers refuse; one there is taken over."""
         whole, seen = os.ftruncate, []
 
         def ftruncate(fd: int, size: int) -> None:
@@ -80,16 +78,13 @@ class DescriptorsTests(DerivedTestCase):
         """What was written is synced once, also when it is closed already."""
         for number in range(5):
             self.descriptors.create(self.path(number), 100)
-        self.assertEqual(self.descriptors.flush(), 5)
-        self.assertEqual(self.descriptors.flush(), 0)
+        self.assertEqual((self.descriptors.flush(), self.descriptors.flush()), (5, 0))
         self.descriptors.write(self.path(2), b"x", 0)
         self.descriptors.remove(self.path(3))
         self.assertEqual(self.descriptors.flush(), 1)
 
     def test_flush_many(self) -> None:
-        """Very many files are written out with their file system, in one call; where that fails, or
-        cannot tell whether it does, each for itself.
-        """
+        """Very many files are synced as a file system, in a call; where that fails, each alone."""
         for kernel, code, each in (("6.1.0-13-amd64", 0, 0), ("6.1.0", -1, 4), ("5.4.0", 0, 4)):
             for number in range(5):
                 self.descriptors.create(self.path(number), 100)
@@ -104,8 +99,7 @@ class DescriptorsTests(DerivedTestCase):
                 libc.syncfs.return_value = code
                 self.assertEqual(self.descriptors.flush(), 5)
             self.assertEqual(libc.syncfs.call_count, kernel != "5.4.0")
-            self.assertEqual(one.call_count, each)
-            self.assertEqual(self.descriptors.flush(), 0)
+            self.assertEqual((one.call_count, self.descriptors.flush()), (each, 0))
 
     def test_syncfs(self) -> None:
         """The real call is there, and says that it went well."""
@@ -171,8 +165,7 @@ class NoDescriptorTests(DerivedTestCase):
             self.none.left = 0
             self.assertRaises(OutOfDescriptors, self.descriptors.flush)
             self.none.left = 1000
-            self.assertEqual(self.descriptors.flush(), 1)
-            self.assertEqual(self.descriptors.flush(), 0)
+            self.assertEqual((self.descriptors.flush(), self.descriptors.flush()), (1, 0))
 
     def test_a_folder_too(self) -> None:
         """The same for a folder whose names are to be durable."""

@@ -75,9 +75,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.successResultOf(self.thread([]))
 
     def test_fails(self) -> None:
-        """What cannot be synced is named with the system's reason, whatever else was asked for;
-        what was asked for behind it goes on.
-        """
+        """What cannot be synced is named with the reason; what was asked for behind it goes on."""
         wrong = self.thread([self.file("one"), self.broken("wrong"), self.broken("later")])
         right = self.thread([self.file("two")])
         self.until(right)
@@ -97,9 +95,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(said[0], said[1])
 
     def test_stop(self) -> None:
-        """A stop does what was asked for and tells it, without the reactor; and is a stop twice.
-        Whoever asks again has a new thread.
-        """
+        """A stop does what was asked and tells it, even twice; later asks have a new thread."""
         asked = [self.thread([self.file(f"{number}")]) for number in range(2000)]
         self.thread.stop()
         self.thread.stop()

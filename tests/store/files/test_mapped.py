@@ -180,9 +180,7 @@ class CreateTests(LogTestCase):
         self.assertEqual(folder.create_next(0).path.stat().st_size, SIZE)
 
     def test_no_descriptor(self) -> None:
-        """Without a descriptor, for the file or for its folder, nothing stays behind and nothing
-        has failed for good: it works later.
-        """
+        """Without a descriptor nothing stays behind or has failed for good: it works later."""
         folder = LogFolder(self.folder(), SIZE)
         real = os.open
         fails: list[bool] = []
@@ -228,8 +226,7 @@ class AllocateTests(LogTestCase):
         """Blocks are asked for once, and never beyond the file."""
         for upto in (100, 50, SIZE + 1, SIZE):
             self.file.allocate(upto)
-        self.assertEqual(self.disk.asked, [4096, SIZE - 4096])
-        self.assertEqual(self.file.allocated, SIZE)
+        self.assertEqual((self.disk.asked, self.file.allocated), ([4096, SIZE - 4096], SIZE))
 
     def test_whole_pages(self) -> None:
         """The whole page gets blocks: where they are smaller, one byte stored through a map would

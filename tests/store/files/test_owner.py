@@ -96,8 +96,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
             seen.append(name)
             self.assertEqual(foreign(self.root), [], name)
 
-        done = promote(settings(self.root, **SIZES), step=step)
-        self.assertTrue(done.quarantine)
+        self.assertTrue(promote(settings(self.root, **SIZES), step=step).quarantine)
         self.assertGreater(len(seen), 5)
         self.assertEqual(foreign(self.root), [])
 

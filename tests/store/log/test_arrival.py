@@ -51,8 +51,7 @@ class ArrivalTests(BackupTestCase):
     def test_copy(self) -> None:
         """A copy of a store is kept for C{fileReservedTime} from its first start on."""
         store = self.at(self.copied())
-        self.assertEqual(self.after(store, 0), ALL)
-        self.assertEqual(self.after(store, 71), ALL)
+        self.assertEqual((self.after(store, 0), self.after(store, 71)), (ALL, ALL))
         self.assertEqual(self.after(store, 2), [5])
 
     def test_above_the_ratio(self) -> None:

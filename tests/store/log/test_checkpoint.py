@@ -23,8 +23,7 @@ class CheckpointTests(LogTestCase):
             Checkpoint(1, 2 << 40, 3).save(path)
             self.assertEqual(Checkpoint.load(path), Checkpoint(1, 2 << 40, 3))
             data = path.read_bytes()
-            self.assertEqual(len(data), 4096)
-            self.assertEqual(data[24:].strip(b"\0"), b"")
+            self.assertEqual((len(data), data[24:].strip(b"\0")), (4096, b""))
 
     def test_confirm(self) -> None:
         """The confirm offset is where RocketMQ 5 has it; the number before is unknown."""

@@ -73,8 +73,7 @@ class PutTests(LogTestCase):
                 self.assertEqual(bytes(log.read(FILE_SIZE - left, 8)), blank(left))
             else:
                 self.assertEqual(bytes(log.read(2000, 8)), blank(FILE_SIZE - 2000))
-            self.assertEqual(start, FILE_SIZE)
-            self.assertEqual(log.file_end(start), 2 * FILE_SIZE)
+            self.assertEqual((start, log.file_end(start)), (FILE_SIZE, 2 * FILE_SIZE))
 
     def test_batch_moves_as_a_whole(self) -> None:
         """The records of a batch stay together in one file."""
@@ -255,16 +254,14 @@ class FrameTests(LogTestCase):
         log = self.log()
         self.assertEqual(len(log.reserve(0, FILE_SIZE + 5)), FILE_SIZE)
         log.staged(FILE_SIZE)
-        self.assertEqual(len(log.folder.files), 1)
-        self.assertEqual(len(log.reserve(FILE_SIZE, 5)), 5)
+        self.assertEqual((len(log.folder.files), len(log.reserve(FILE_SIZE, 5))), (1, 5))
         log.staged(5)
         log.accept()
         self.assertEqual(log.end, FILE_SIZE + 5)
 
     def test_discard(self) -> None:
         """What was staged, or only reserved and written to, leaves zeros and no file."""
-        source = self.filled(2000, 1000, 1500, 1500, 1500)
-        data, log = content(source), self.log()
+        data, log = content(self.filled(2000, 1000, 1500, 1500, 1500)), self.log()
         append_frame(log, 0, data[:2100])
         before = files_of(log.folder.path)
         position = 2100
@@ -325,8 +322,7 @@ class VerifyTests(LogTestCase):
 
     def test_both_ways_agree(self) -> None:
         """The ways for few records and for many find the same fault at the same place."""
-        many = self.filled(*[1000] * 200, file_size=1 << 20)
-        data = bytearray(content(many))
+        data = bytearray(content(self.filled(*[1000] * 200, file_size=1 << 20)))
         data[150_500] ^= 1
         slow, fast = (self.received(data, 1 << 20) for _ in range(2))
         self.assertRaises(RecordFault, fast.verify)

@@ -256,8 +256,7 @@ class BadEndTests(EndTestCase):
     def test_chunk_copied(self) -> None:
         """16 KiB copied from elsewhere in the file, on a record's start, are not log."""
         self.path = self.folder()
-        log = self.write(*[1024] * 20)
-        data = content(log)
+        data = content(self.write(*[1024] * 20))
         self.overwrite(20 * 1024, data[:16384])
         self.assert_end(20 * 1024, Fault.OFFSET)
 
@@ -390,8 +389,7 @@ class DamageTests(EndTestCase):
             (500, Fault.CRC),
         ):
             self.path = self.folder()
-            log = self.write(300, 400, 500)
-            byte = log.read(at, 1)[0]
+            byte = self.write(300, 400, 500).read(at, 1)[0]
             self.overwrite(at, bytes([byte ^ (0x20 if at != 300 else 0x01)]))
             damaged = self.found()
             assert damaged.corrupt is not None
@@ -439,8 +437,7 @@ class DamageTests(EndTestCase):
             place(record, queue_offset=0, offset=start, store_timestamp=STORED)
             file.view[start : start + 300] = record
             reader = FolderReader(log.folder)
-            self.assertEqual(next_valid(reader, 1), start)
-            self.assertEqual(next_valid(reader, start), start)
+            self.assertEqual((next_valid(reader, 1), next_valid(reader, start)), (start, start))
             self.assertIsNone(next_valid(reader, start + 1))
             self.assertEqual(last_record_of(file), start)
 
@@ -526,8 +523,7 @@ class CutTests(EndTestCase):
         log = self.write(*[300] * 5)
         old = content(log)
         log.folder.close()
-        folder = LogFolder.load(self.path, SIZE)
-        cut(folder, 300)
+        cut(LogFolder.load(self.path, SIZE), 300)
         again = self.log(self.path, SIZE, end=300)
         again.put([encoded(300)], [1], STORED + 1)
         self.assertEqual(content(again), old[:600])

@@ -250,8 +250,7 @@ class LastStoredTests(RetentionTestCase):
         and it is never younger than this moment.
         """
         self.now += 1000 * HOUR
-        store = self.made(2)
-        file, now = store.log.folder.files[0], BEGIN + 10
+        file, now = self.made(2).log.folder.files[0], BEGIN + 10
         os.utime(file.path, (BEGIN + 1, BEGIN + 1))
         self.assertEqual(last_stored(file, now), BEGIN + 1)
         os.utime(file.path, (now + 5, now + 5))
@@ -264,16 +263,14 @@ class LastStoredTests(RetentionTestCase):
     def test_far_from_the_end(self) -> None:
         """One record and many megabytes of blank: its time, though it is not searched for."""
         self.patch(retention, "last_record_of", lambda file: None)
-        log = self.filled(3000, 3000)
-        self.assertEqual(last_stored(log.folder.files[0], BEGIN), BEGIN)
+        self.assertEqual(last_stored(self.filled(3000, 3000).folder.files[0], BEGIN), BEGIN)
 
     def test_no_record(self) -> None:
         """Without a record it is the file's own time."""
         file = MappedFile.create(self.folder(), 0, FILE_SIZE)
         os.utime(file.path, (5, 5))
         self.assertEqual(last_stored(file, 9.0), 5.0)
-        log = self.log()
-        append_frame(log, 0, encoded(300))
+        append_frame(self.log(), 0, encoded(300))
 
 
 class DiskTests(RetentionTestCase):
@@ -298,8 +295,7 @@ class DiskTests(RetentionTestCase):
         store = self.made(settings={"clean_forcibly": False})
         self.use = 0.99
         self.pass_time(30.0)
-        self.assertEqual(self.starts(store)[0], 0)
-        self.assertEqual(store.state, "read-only")
+        self.assertEqual((self.starts(store)[0], store.state), (0, "read-only"))
 
     def test_writes_refused(self) -> None:
         """Above C{diskSpaceWarningLevelRatio} the store is read-only, and comes back."""
@@ -424,9 +420,7 @@ class StopTests(RetentionTestCase):
         self.assertEqual(thread.calls, [])
 
     def test_looks_in_a_thread(self) -> None:
-        """How old a file is a thread finds out, once for each file; a stop waits for it, and what
-        it cannot read is looked at again in the next run.
-        """
+        """A file's age is found in a thread, once; stops wait; the unreadable is tried again."""
         thread = Held()
         store = self.made()
         looked: list[MappedFile] = []
@@ -450,21 +444,18 @@ class StopTests(RetentionTestCase):
             for _ in list(thread.calls):
                 thread.work()
         # It is not old enough, and is not looked at a third time.
-        self.assertEqual(looked, [store.log.folder.files[0]] * 2)
-        self.assertEqual(self.starts(store)[0], 0)
+        self.assertEqual((looked, self.starts(store)[0]), ([store.log.folder.files[0]] * 2, 0))
         self.now += HOUR
         self.pass_time()
         thread.work()
-        self.assertEqual(self.starts(store)[0], 1)
-        self.assertEqual(len(looked), 2)
+        self.assertEqual((self.starts(store)[0], len(looked)), (1, 2))
         self.pass_time()
         stopped = store.retention.stop()
         self.assertNoResult(stopped)
         store.retention.full = failing(AssertionError("it is stopped"))
         thread.work()
         self.successResultOf(stopped)
-        self.assertEqual(len(looked), 3)
-        self.assertEqual(self.starts(store)[0], 1)
+        self.assertEqual((len(looked), self.starts(store)[0]), (3, 1))
 
     def test_cannot_be_deleted(self) -> None:
         """A file that cannot be deleted is told, like its checksums; no other goes first."""
@@ -654,7 +645,5 @@ class RetentionMachine(RuleBasedStateMachine):
 
 class AnyOrderTests(RetentionTestCase):
     def test_deleted_is_old_and_free(self) -> None:
-        """What is deleted is old, or the disk is full; no replica needs it, or the disk is about to
-        be full; and what may go does go.
-        """
+        """What is deleted is old, or the disk full, and not needed, or very full; and it goes."""
         run_machine(type("Machine", (RetentionMachine,), {"case": self}), count=25, steps=30)

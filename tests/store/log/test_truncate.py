@@ -83,8 +83,7 @@ class CutTestCase(LogTestCase, DerivedTestCase):
     def assert_sound(self, store: Store, data: bytes) -> None:
         """A store holds just these bytes of log, and queues and index follow from them."""
         self.assertEqual((store.state, content(store.log)), ("", data))
-        files = files_of(store.settings.commitlog)
-        self.assertEqual(files[len(data) :].strip(b"\0"), b"")
+        self.assertEqual(files_of(store.settings.commitlog)[len(data) :].strip(b"\0"), b"")
         self.assertIsNone(pending(store.settings.root))
         self.successResultOf(store._flush_derived())
         self.assert_like_rebuild(store.log, store.settings.root, **SIZES)
@@ -131,11 +130,9 @@ class QuarantineTests(CutTestCase):
 
     def test_aside(self) -> None:
         """One whole log is put aside, not two."""
-        log = self.filled(3000, folder=self.folder() / "commitlog")
-        path = log.folder.path
+        path = self.filled(3000, folder=self.folder() / "commitlog").folder.path
         data = files_of(path)
-        aside = set_log_aside(path)
-        self.assertEqual((files_of(aside), path.exists()), (data, False))
+        self.assertEqual((files_of(set_log_aside(path)), path.exists()), (data, False))
         path.mkdir()
         self.assertRaises(FileExistsError, set_log_aside, path)
 
@@ -145,8 +142,7 @@ class IntentTests(CutTestCase):
         """The tail is kept before the cut is certain."""
         log, root, steps = self.filled(3000), self.folder(), []
         intent = intend(root, log.folder, 1000, 3000, steps.append)
-        self.assertEqual(steps, ["quarantined", "intended"])
-        self.assertEqual(pending(root), intent)
+        self.assertEqual((steps, pending(root)), (["quarantined", "intended"], intent))
         self.assertEqual((intent.at, intent.end), (1000, 3000))
         self.assertTrue((root / intent.quarantine).is_file())
         truncate.finish(root, steps.append)
@@ -353,8 +349,7 @@ class KilledTests(CutTestCase):
             if cut:
                 kept = [p.read_bytes() for p in (copy / "rmqha/quarantine").iterdir()]
                 self.assertIn(data[at:], kept)
-                receipt = store.put(message(500))
-                self.assertEqual(receipt.begin, at)
+                self.assertEqual(store.put(message(500)).begin, at)
                 crashed = self.opened(self.crash(store), settings=SIZES, master=False)
                 self.assertEqual(crashed.log.end, at + 500)
             self.close_store(store)
@@ -457,8 +452,7 @@ class DamageTests(CutTestCase):
             (kept,) = (root / "rmqha" / "quarantine").iterdir()
             self.assertEqual(len(kept.read_bytes()), len(data) - at)
             self.assertEqual(kept.read_bytes()[201:], data[at + 201 :])
-            again = self.reopened(store, settings=SIZES, **how)
-            self.assert_sound(again, data[:at])
+            self.assert_sound(self.reopened(store, settings=SIZES, **how), data[:at])
 
     def test_repair_killed(self) -> None:
         """A repair that dies is decided once its intent is there."""

@@ -49,8 +49,7 @@ class Diverging(SynchronousTestCase):
     def test_prefix(self) -> None:
         """A log that is behind is no other log: what it lacks is counted."""
         at = self.rows[700]["physicalOffset"]
-        folder = LogFolder.load(self.second / "commitlog", damage.SIZE)
-        cut(folder, at)
+        cut(LogFolder.load(self.second / "commitlog", damage.SIZE), at)
         found = parting(*self.raws())
         self.assertIsNone(found.difference)
         self.assertEqual(found.at, at)
@@ -100,16 +99,14 @@ class Diverging(SynchronousTestCase):
     def test_another_tail(self) -> None:
         """Each side's own records are counted for themselves."""
         at = self.rows[-5]["physicalOffset"]
-        folder = LogFolder.load(self.second / "commitlog", damage.SIZE)
-        cut(folder, at)
+        cut(LogFolder.load(self.second / "commitlog", damage.SIZE), at)
         record = bytearray(OfflineLog(self.first).read(0, 208))
         record[28:36] = at.to_bytes(8, "big")
         damage.overwrite(damage.log_file(self.second, -1), at % damage.SIZE, bytes(record))
         found = parting(*self.raws())
         self.assertEqual(found.at, at)
         self.assertEqual((found.second.records, found.second.bytes), (1, 208))
-        self.assertEqual(found.second.topics, {"GoldenA": 1})
-        self.assertEqual(found.first.records, 5)
+        self.assertEqual((found.second.topics, found.first.records), ({"GoldenA": 1}, 5))
 
     def test_later_start(self) -> None:
         """Only what both still hold is compared."""

@@ -315,8 +315,7 @@ class Damage(SynchronousTestCase):
         end = self.rows[400]["physicalOffset"]
         path = quarantine(self.store, folder, row["physicalOffset"], end)
         made, found = check(path)
-        self.assertEqual(found, [])
-        self.assertEqual(made.records, 360)
+        self.assertEqual((found, made.records), ([], 360))
         damage.flip(path, 8)
         made, found = check(path)
         self.assertEqual([finding.offset for finding in found], [row["physicalOffset"]])
@@ -336,8 +335,7 @@ class DerivedFiles(SynchronousTestCase):
 
     def test_unit(self) -> None:
         """One wrong unit is named by its queue offset."""
-        files = sorted(self.queue.iterdir())
-        damage.flip(files[0], 20 * 7 + 19)
+        damage.flip(sorted(self.queue.iterdir())[0], 20 * 7 + 19)
         self.assertEqual(self.only(self.queue, "the log says").offset, 7)
 
     def test_missing_queue(self) -> None:

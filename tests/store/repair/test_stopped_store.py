@@ -63,14 +63,12 @@ class HarmTests(RepairCase):
             with self.subTest(harm.name):
                 self.setUp()
                 harm.apply(self.store)
-                report = self.repaired()
-                self.assertEqual(report.not_had, ())
+                self.assertEqual(self.repaired().not_had, ())
                 left = {"4.bak": 1}.get(Path(harm.path).name, 0)
                 if left:
                     (self.store / harm.path).unlink()
                 self.assert_whole()
-                check = LogCheck(RawLog.open(self.store))
-                self.assertEqual(list(check.findings()), [])
+                self.assertEqual(list(LogCheck(RawLog.open(self.store)).findings()), [])
 
     def test_what_no_bytes_mend(self) -> None:
         """What is wrong with names and sizes besides is left, and told."""
@@ -94,8 +92,7 @@ class HarmTests(RepairCase):
         damage.overwrite(self.store / damage.name(1), 1000, NOISE)
         (self.store / damage.name(4)).unlink()
         damage.flip(self.store / damage.name(7), 5000)
-        report = self.repaired()
-        self.assertEqual(len(report.ranges), 3)
+        self.assertEqual(len(self.repaired().ranges), 3)
         self.assert_whole()
         self.assertEqual(len(self.quarantined()), 2, "the missing file has nothing to keep")
 
@@ -112,8 +109,7 @@ class HarmTests(RepairCase):
         start = starts[len(starts) // 2]
         log.close()
         damage.overwrite(path, start - 6, NOISE)
-        report = self.repaired()
-        self.assertEqual(report.not_had, ())
+        self.assertEqual(self.repaired().not_had, ())
         self.assert_whole()
 
     def test_ranges_close_together(self) -> None:
@@ -131,8 +127,7 @@ class HarmTests(RepairCase):
         (self.store / damage.name(4)).unlink()
         (self.store / damage.name(5)).unlink()
         damage.overwrite(self.store / damage.name(6), 0, os.urandom(SIZE // 3))
-        report = self.repaired()
-        self.assertEqual(len(report.ranges), 1)
+        self.assertEqual(len(self.repaired().ranges), 1)
         self.assert_whole()
 
     def test_kept(self) -> None:
@@ -212,8 +207,7 @@ class RefusedTests(RepairCase):
     def test_our_neighbour_differs(self) -> None:
         """A named range whose neighbour is damaged here: the text says so."""
         damage.flip(self.store / damage.name(10), BEFORE)
-        stopped = self.stopped()
-        wanted = stopped.named(10 * SIZE + HARMED, 10 * SIZE + HARMED + 1)
+        wanted = self.stopped().named(10 * SIZE + HARMED, 10 * SIZE + HARMED + 1)
         self.assertIn("our record is damaged, the replica's is not", self.not_had(ranges=wanted))
 
     def test_replica_begins_later(self) -> None:
@@ -260,8 +254,7 @@ class RefusedTests(RepairCase):
         cut = 10 * SIZE + 12_345
         data = (self.replica / damage.name(10)).read_bytes()
         (self.replica / damage.name(10)).write_bytes(data[:12_345].ljust(SIZE, b"\0"))
-        report = self.repaired()
-        (missing,) = report.not_had
+        (missing,) = self.repaired().not_had
         self.assertEqual(missing.stop, END)
         self.assertLessEqual(missing.start, cut)
         self.assertIn("the replica's log ends at byte", missing.reason)
@@ -300,8 +293,7 @@ class NamedTests(RepairCase):
     def test_widened(self) -> None:
         """From a record to a record; a bit no check covers is mended so."""
         path = self.store / damage.name(10)
-        raw = path.read_bytes()
-        place = raw.index(b"KEYS\x01")
+        place = path.read_bytes().index(b"KEYS\x01")
         damage.flip(path, place + 5)
         self.assertEqual(self.stopped().damaged(), [], "properties have no checksum")
         at = 10 * SIZE + place
@@ -318,8 +310,7 @@ class NamedTests(RepairCase):
         for stop in (END, END + SIZE):
             (wanted,) = self.stopped().named(10 * SIZE + 12_300, stop)
             self.assertTrue(wanted.at_end)
-        report = self.repaired([wanted])
-        self.assertEqual(report.ranges[-1][1], END)
+        self.assertEqual(self.repaired([wanted]).ranges[-1][1], END)
         self.assert_whole()
 
     def test_missing_beginning(self) -> None:
@@ -365,8 +356,7 @@ class DerivedTests(RepairCase):
             (self.store / "index").mkdir(exist_ok=True)
             self.assertTrue(self.repaired().rebuilt, name)
             self.assertEqual(queue_files(self.store), self.queues)
-            check = LogCheck(RawLog.open(self.store))
-            self.assertEqual(list(check.findings()), [])
+            self.assertEqual(list(LogCheck(RawLog.open(self.store)).findings()), [])
 
 
 class KilledTests(RepairCase):
@@ -538,9 +528,7 @@ class WindowTests(RepairCase):
         self.assertEqual(found.reason, "files are missing, nothing written")
 
     def test_a_blank_at_the_end(self) -> None:
-        """A slave's log that ends with its file's blank lacks nothing, though it was durable to
-        there; one that was durable beyond it does.
-        """
+        """A slave's log that ends with a blank lacks nothing; one durable beyond that does."""
         (self.store / damage.name(10)).unlink()
         (self.store / "checkpoint").unlink()
         for to, missing in ((10 * SIZE, 0), (10 * SIZE + 1, 1)):

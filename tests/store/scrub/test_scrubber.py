@@ -203,8 +203,7 @@ class FoundTests(ScrubTestCase):
     def test_missing(self) -> None:
         """A file that somebody has removed, though the log has it."""
         self.file(1).unlink()
-        scrubber = self.whole()
-        (fault,) = scrubber.status()["faults"]
+        (fault,) = self.whole().status()["faults"]
         self.assertEqual(
             (fault["offset"], fault["end"], fault["reason"]),
             (FILE_SIZE, 2 * FILE_SIZE, "the file is missing"),
@@ -296,9 +295,7 @@ class TellingTests(ScrubTestCase):
         self.assertEqual((self.places(scrubber), self.health(scrubber)), ([], ""))
 
     def test_properties(self) -> None:
-        """What a pass finds sound it keeps a checksum of; a bit that turns over afterwards, where
-        no CRC of the record looks, is found by the next pass.
-        """
+        """A checksum is kept of what a pass finds sound; a later bit is found by the next one."""
         scrubber = self.whole()
         flip(self.file(1), 700 - 3)
         self.clock.advance(DAY)
@@ -351,8 +348,7 @@ class PaceTests(ScrubTestCase):
         """A rate of 0 switches it off."""
         scrubber = self.scrubber(scrub_rate=0)
         self.run_for(10)
-        self.assertEqual(scrubber.read, 0)
-        self.assertEqual([job.active for job in scrubber.jobs()], [False])
+        self.assertEqual((scrubber.read, [job.active for job in scrubber.jobs()]), (0, [False]))
 
     def test_interval(self) -> None:
         """The next pass begins when the interval is over."""
@@ -540,8 +536,7 @@ class MarkTests(ScrubTestCase):
             return maybeDeferred(work)
 
         self.in_thread = full
-        scrubber = self.whole()
-        self.successResultOf(scrubber.stop())
+        self.successResultOf(self.whole().stop())
         self.assertEqual(self.errors, [])
 
     def no_room(self, *_: object) -> None:

@@ -240,9 +240,7 @@ class VerdictTests(CheckedTestCase):
             self.assertEqual(self.found(), (Source.PRESENT, present, present // 1000))
 
     def test_unchecked(self) -> None:
-        """A store that has no checksums yet, or lost them, is taken as it is; an empty file, or an
-        object that holds no table, is no table.
-        """
+        """A store without checksums is taken as it is; an empty file, or no table, is none."""
         self.path.parent.mkdir()
         json_table.replace(self.path, self.table(1))
         self.foreign(2)

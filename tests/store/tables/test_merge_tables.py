@@ -122,9 +122,7 @@ class OffsetTests(MergeTestCase):
 
 class RowTests(MergeTestCase):
     def test_newer(self) -> None:
-        """Of a row that both have the newer table's counts, whichever that is; rows of either stay,
-        in a table that is newer than both.
-        """
+        """Of a row in both the newer table's counts; rows of either stay, in a newer table."""
         for ours, theirs, perm in ((3, 5, 2), (5, 3, 6)):
             self.setUp()
             self.write(self.ours, TOPICS, **self.rows("A", "Ours", version=ours, perm=6))
@@ -193,8 +191,7 @@ class RowTests(MergeTestCase):
         path = tables.path(ORDERS)
         tables.replace(path, {"table": {"T@g": {0: row(5, 2), 1: row(6, 3)}}}, journal=1)
         tables.settle()
-        merged = self.merge()
-        self.assertIsNotNone(merged.orders)
+        self.assertIsNotNone(self.merge().orders)
         found = self.read(ORDERS)["table"]
         self.assertEqual(
             {

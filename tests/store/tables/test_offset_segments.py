@@ -69,8 +69,7 @@ class FormatTests(SynchronousTestCase):
     def test_read_again(self) -> None:
         """What was written is read, in its order; a file under another's number is not."""
         data = encode_head(7) + encode_batch(self.CHANGES[:1]) + encode_batch(self.CHANGES[1:])
-        self.assertEqual(decode(7, data).changes, self.CHANGES)
-        self.assertEqual(decode(7, data).torn, 0)
+        self.assertEqual((decode(7, data).changes, decode(7, data).torn), (self.CHANGES, 0))
         self.assertEqual(decode(8, data).changes, ())
 
     def test_torn(self) -> None:
@@ -144,8 +143,7 @@ class ApplyTests(SynchronousTestCase):
             OffsetChange(DROPPED, "B@g", ALL_QUEUES, 0),
             OffsetChange(DROPPED, "A@g", ALL_QUEUES, 0),
         ]
-        self.assertEqual(segments.apply(table, changes), 3)
-        self.assertEqual(table, {})
+        self.assertEqual((segments.apply(table, changes), table), (3, {}))
 
 
 class FolderTests(LogTestCase):
@@ -173,8 +171,7 @@ class FolderTests(LogTestCase):
 
     def test_nothing(self) -> None:
         """A batch of nothing makes no file."""
-        writer = SegmentWriter(self.path)
-        writer.append(1, [])
+        SegmentWriter(self.path).append(1, [])
         self.assertEqual(segments.numbers_in(self.path), [])
 
     def test_unreadable(self) -> None:

@@ -275,8 +275,7 @@ class RowTests(SynchronousTestCase):
         data = log_of([plain_with(topic=name) for name in ("b", "a", "b", "cc", "a")])
         for chosen, _ in WAYS:
             with way(chosen, 0):
-                heads = heads_of(data)
-                names, numbers = heads.topics
+                names, numbers = heads_of(data).topics
                 self.assertEqual((names, numbers.tolist()), (["b", "a", "cc"], [0, 1, 0, 2, 1]))
 
     def test_columns(self) -> None:

@@ -1,6 +1,4 @@
-"""Tests for L{rmqha.wire.columnar.kernels} and L{rmqha.wire.lane.columns_run}: rows and
-errors are those of the passes in numpy.
-"""
+"""Tests for L{rmqha.wire.columnar.kernels} and C{columns_run}, beside numpy's passes."""
 
 from __future__ import annotations
 

@@ -14,14 +14,12 @@ class DelayLevelsTests(SynchronousTestCase):
     def test_stock_levels(self) -> None:
         """The stock configuration has 18 levels from a second to two hours."""
         levels = DelayLevels.parse(STOCK)
-        self.assertEqual(levels.count, 18)
-        self.assertEqual(levels.deliver_time(1, 0), 1000)
+        self.assertEqual((levels.count, levels.deliver_time(1, 0)), (18, 1000))
         self.assertEqual(levels.deliver_time(18, 5), 7_200_005)
 
     def test_stock_record(self) -> None:
         """The stock record of level 3 is due ten seconds after it was stored."""
-        due = DelayLevels.parse(STOCK).deliver_time(3, 0x1A1F880ED25)
-        self.assertEqual(due, 0x1A1F8811435)
+        self.assertEqual(DelayLevels.parse(STOCK).deliver_time(3, 0x1A1F880ED25), 0x1A1F8811435)
 
     def test_days(self) -> None:
         """A day is a unit too."""
@@ -30,8 +28,7 @@ class DelayLevelsTests(SynchronousTestCase):
     def test_too_high_a_level(self) -> None:
         """A level above the highest one is the highest."""
         levels = DelayLevels.parse("1s 1m")
-        self.assertEqual(levels.deliver_time(99, 0), 60_000)
-        self.assertEqual(levels.level(b"99"), 2)
+        self.assertEqual((levels.deliver_time(99, 0), levels.level(b"99")), (60_000, 2))
 
     def test_no_level(self) -> None:
         """What is no level counts as a second, and asks for no delay."""

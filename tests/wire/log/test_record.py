@@ -79,8 +79,7 @@ class GoldenTests(SynchronousTestCase):
         end = start + len(data)
         found = check(data, pos, len(data), offset, end, max_size=len(data))
         if line.get("blank"):
-            self.assertEqual(found, -size)
-            self.assertEqual(magic_at(data, pos), MAGIC_BLANK)
+            self.assertEqual((found, magic_at(data, pos)), (-size, MAGIC_BLANK))
             self.assertEqual(data[pos : pos + 8], blank(size))
             return "blank"
         if line.get("torn"):
@@ -179,8 +178,7 @@ def expected_fields(record: Record) -> DispatchFields:
 class RecordTests(SynchronousTestCase):
     def test_magics(self) -> None:
         """Magics are signed, and the bytes to search for are theirs."""
-        self.assertEqual(MAGIC_V1 % UNSIGNED, 0xDAA320A7)
-        self.assertEqual(MAGIC_V2 % UNSIGNED, 0xDAA320AB)
+        self.assertEqual((MAGIC_V1 % UNSIGNED, MAGIC_V2 % UNSIGNED), (0xDAA320A7, 0xDAA320AB))
         self.assertEqual(MAGIC_BLANK % UNSIGNED, 0xCBD43194)
         for magic, raw in zip((MAGIC_V1, MAGIC_V2), MAGIC_BYTES, strict=True):
             self.assertEqual(raw, (magic % UNSIGNED).to_bytes(4, "big"))
@@ -209,8 +207,7 @@ class RecordTests(SynchronousTestCase):
         for text, code in [("x", 65), ("0", 65), ("-2", 65), ("99", 7_200_005)]:
             raw = properties.encode({"TAGS": "A", "DELAY": text})
             data = stored(evolve(PLAIN, topic=SCHEDULE_TOPIC, properties=raw), store_timestamp=5)
-            fields = dispatch_fields(data, 0, len(data), 0, LEVELS)
-            self.assertEqual(fields.tags_code, code)
+            self.assertEqual(dispatch_fields(data, 0, len(data), 0, LEVELS).tags_code, code)
 
     @given(messages(properties=_PAIRS.map(properties.encode)), st.booleans())
     def test_dispatch_is_the_whole_reading(self, message: Any, delayed: bool) -> None:
@@ -224,9 +221,7 @@ class RecordTests(SynchronousTestCase):
 
     @given(messages(properties=_PAIRS.map(properties.encode)), st.data())
     def test_raw_properties(self, message: Any, data: st.DataObject) -> None:
-        """The property string is found without the rest; in bytes that are no such record nothing,
-        or bytes of theirs, whatever they are.
-        """
+        """The property string is found alone; in other bytes nothing, or bytes of theirs."""
         record = stored(message, queue_offset=5, offset=6, store_timestamp=9)
         buf = b"before" + record + b"after"
         found = raw_properties(memoryview(buf), 6, len(record))

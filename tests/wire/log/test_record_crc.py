@@ -19,8 +19,7 @@ class WholeCrcTests(SynchronousTestCase):
             data = b"%d" % number
             crc = zlib.crc32(data) & 0x7FFFFFFF
             digits = crc_property(data)[9:19]
-            self.assertEqual(int(digits[::-1]), crc)
-            self.assertEqual(len(crc_property(data)), 20)
+            self.assertEqual((int(digits[::-1]), len(crc_property(data))), (crc, 20))
 
     def test_holds(self) -> None:
         """Any bit that turns over is seen, in the record or in the CRC itself."""

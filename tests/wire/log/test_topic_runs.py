@@ -61,8 +61,7 @@ class TopicRunsTests(SynchronousTestCase):
                 for low, high in runs:
                     found |= {place for place in bytes_of if low <= place < high}
             self.assertEqual(bytes_of, found)
-        total = sum(size for span in spans for size in span.topics.values())
-        self.assertEqual(place, total)
+        self.assertEqual(place, sum(size for span in spans for size in span.topics.values()))
 
     @given(RECORDS.filter(bool), st.data())
     def test_damage(self, records: list[tuple[str, int]], data: st.DataObject) -> None:

@@ -1,6 +1,4 @@
-"""Tests for L{rmqha.wire.remoting.headers.controller} and L{rmqha.wire.remoting.bodies.controller}
-against what stock controllers and members said.
-"""
+"""Tests for C{rmqha.wire.remoting}'s controller headers and bodies, with stock ones."""
 
 from __future__ import annotations
 

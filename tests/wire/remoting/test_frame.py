@@ -113,9 +113,7 @@ class Streams(SynchronousTestCase):
     def test_a_few_at_a_time(
         self, commands: list[Command], sizes: list[int], mosts: list[int]
     ) -> None:
-        """However much is looked at in one call, and whether or not new bytes come before the last
-        ones were, the same commands come out, in order.
-        """
+        """However much is looked at in a call, the same commands come out, in order."""
         stream, decoder = b"".join(encode(command) for command in commands), FrameDecoder()
         found, calls = [], 0
         for size in [*sizes, len(stream)]:

@@ -123,8 +123,7 @@ class JsonHeaders(SynchronousTestCase):
             ('{"code":1}{"code":2}', "unexpected text after the value"),
             ('{"version":' + "9" * 5000 + "}", "number"),
         ):
-            error = self.assertRaises(HeaderUndecodable, json, text)
-            self.assertIn(reason, str(error))
+            self.assertIn(reason, str(self.assertRaises(HeaderUndecodable, json, text)))
 
     def test_too_costly(self) -> None:
         """A long header is read if it is standard JSON, and none with thousands of fields."""

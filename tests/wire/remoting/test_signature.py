@@ -42,8 +42,7 @@ class SignatureTests(SynchronousTestCase):
         credentials.sign(command)
         before = dict(command.ext)
         credentials.sign(command)
-        self.assertEqual(before, command.ext)
-        self.assertEqual(before["SecurityToken"], "token")
+        self.assertEqual((before, before["SecurityToken"]), (command.ext, "token"))
 
     def test_secrets(self) -> None:
         """The secret key is in no text of ours."""
