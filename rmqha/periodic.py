@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -310,6 +310,16 @@ def tree(parts: Iterable[NodePart | None]) -> Iterator[NodePart]:
         if part is not None:
             yield part
             yield from tree(part.parts())
+
+
+def cancelled(call: IDelayedCall | None) -> IDelayedCall | None:
+    """What was to be called later is not, if it was not called yet.
+
+    @return: C{None}, for the field that had it.
+    """
+    if call is not None and call.active():
+        call.cancel()
+    return None
 
 
 async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:

@@ -96,10 +96,18 @@ class Described(Protocol):
         """
 
 
-class Answer(Resource):
-    """One JSON answer to C{GET} and C{HEAD}; anything else is told what is allowed."""
+class OfNode(Resource):
+    """Something of a node that is asked for."""
 
     isLeaf = True
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+
+class Answer(OfNode):
+    """One JSON answer to C{GET} and C{HEAD}; anything else is told what is allowed."""
 
     def answer(self) -> tuple[int, dict[str, Any]]:
         """The response code and what to say."""
@@ -188,8 +196,7 @@ class HealthResource(Answer):
     """A probe: 200 while nothing makes it fail, else 503 with every reason."""
 
     def __init__(self, node: Described, probe: HealthProbe) -> None:
-        super().__init__()
-        self.node = node
+        super().__init__(node)
         self.probe = probe
 
     def answer(self) -> tuple[int, dict[str, Any]]:
@@ -206,10 +213,6 @@ class HealthResource(Answer):
 class StatusResource(Answer):
     """Everything a node says of itself."""
 
-    def __init__(self, node: Described) -> None:
-        super().__init__()
-        self.node = node
-
     def ready(self) -> Deferred[None]:
         """Fires when the node has looked at what may take a moment."""
         return self.node.looked()
@@ -221,22 +224,12 @@ class StatusResource(Answer):
 class EventsResource(Answer):
     """What happened to a node lately."""
 
-    def __init__(self, node: Described) -> None:
-        super().__init__()
-        self.node = node
-
     def answer(self) -> tuple[int, dict[str, Any]]:
         return http.OK, {"events": self.node.happened()}
 
 
-class MetricsResource(Resource):
+class MetricsResource(OfNode):
     """What monitors read: all numbers of the node."""
-
-    isLeaf = True
-
-    def __init__(self, node: Described) -> None:
-        super().__init__()
-        self.node = node
 
     def render(self, request: Request) -> bytes | int:
         """Answer a request when the text is made, if its client still waits."""
@@ -254,12 +247,10 @@ class MetricsResource(Resource):
         return later(request, self.node.metrics().addCallbacks(made, failed))
 
 
-class SlotsResource(Resource):
+class SlotsResource(OfNode):
     """The replicas that files are kept for."""
 
-    def __init__(self, node: Described) -> None:
-        super().__init__()
-        self.node = node
+    isLeaf = False
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         return SlotResource(self.node, path.decode("ascii", "replace"))
@@ -269,14 +260,11 @@ class SlotsResource(Resource):
         return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/slots/ADDRESS"]})
 
 
-class SlotResource(Resource):
+class SlotResource(OfNode):
     """One of them: it can be dropped."""
 
-    isLeaf = True
-
     def __init__(self, node: Described, address: str) -> None:
-        super().__init__()
-        self.node = node
+        super().__init__(node)
         self.address = address
 
     def render(self, request: Request) -> bytes:
@@ -303,14 +291,8 @@ class SlotResource(Resource):
         return say(request, http.OK, {"dropped": self.address})
 
 
-class PromotionResource(Resource):
+class PromotionResource(OfNode):
     """A slave's way to become the master: it is asked whether it may, and then to do it."""
-
-    isLeaf = True
-
-    def __init__(self, node: Described) -> None:
-        super().__init__()
-        self.node = node
 
     def render(self, request: Request) -> bytes:
         """Answer C{PUT}: C{?begin=true} for the second."""
@@ -357,6 +339,7 @@ class AdminSite(Resource):
 
     def __init__(self, node: Described) -> None:
         super().__init__()
+        self.node = node
         for path, probe in PROBES.items():
             self.putChild(path, HealthResource(node, probe))
         self.putChild(b"status", StatusResource(node))
@@ -367,7 +350,7 @@ class AdminSite(Resource):
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """Whatever else is asked for is not there."""
-        return Missing()
+        return Missing(self.node)
 
 
 class Channel(http.HTTPChannel):

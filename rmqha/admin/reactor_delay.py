@@ -9,6 +9,7 @@ from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from rmqha.durations import Durations
+from rmqha.periodic import cancelled
 
 LOOK = 0.25
 """Seconds between two looks; a turn that takes longer is always seen."""
@@ -32,9 +33,7 @@ class ReactorDelay:
         self._next = self.clock.callLater(LOOK, self._called)
 
     def stop(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        self._next = cancelled(self._next)
 
     def _called(self) -> None:
         self.late.add(max(0.0, self.clock.seconds() - self._due))

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from rmqha.controller.coordinator import Coordinator, SetState
 from rmqha.errors import RmqhaError
-from rmqha.periodic import Periodic
+from rmqha.periodic import Periodic, cancelled
 
 LOOK = 5.0
 """Seconds between questions while the master is heard; stock members' value."""
@@ -112,9 +112,7 @@ class SetWatch:
         return Deferred.fromCoroutine(self._ask())
 
     def _far(self) -> None:
-        if self._near is not None and self._near.active():
-            self._near.cancel()
-        self._near = None
+        self._near = cancelled(self._near)
 
     def _come_near(self, state: SetState) -> None:
         """Look again soon, if this master was elected a moment ago."""

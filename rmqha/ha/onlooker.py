@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.slave.connection import REPORT_EVERY
 from rmqha.ha.slave.master_bounds import MasterClientPort
-from rmqha.periodic import Periodic
+from rmqha.periodic import Periodic, cancelled
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 
 PROBE_SILENCE = 6.0
@@ -139,7 +139,6 @@ class Onlooker(Protocol):
             return False
         self._over = True
         self._repeating.stop()
-        if self._patience is not None and self._patience.active():
-            self._patience.cancel()
+        self._patience = cancelled(self._patience)
         self.transport.abortConnection()
         return True

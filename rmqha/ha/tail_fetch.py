@@ -43,7 +43,7 @@ from rmqha.ha.slave.reconnect import (
     ReportingEndpoint,
     SingleConnection,
 )
-from rmqha.periodic import Job
+from rmqha.periodic import Job, cancelled
 from rmqha.store.log.commit_log import CommitLog
 
 RETRY = 0.5
@@ -352,9 +352,7 @@ class TailFetch:
             return
         whole = all(source.state is SourceState.COMPLETE for source in self.sources)
         self.state = TailFetchState.DONE if whole else TailFetchState.INCOMPLETE
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer = cancelled(self._timer)
         DeferredList([source.stop() for source in self.sources]).addCallback(self._ended)
 
     def _ended(self, _: object) -> None:

@@ -17,6 +17,8 @@ from twisted.internet import tcp
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from rmqha.periodic import cancelled
+
 PAUSE = 0.5
 """Seconds until a port that had no descriptor for a connection looks again."""
 
@@ -74,9 +76,7 @@ class PatientPort(tcp.Port):
         super().doRead()
 
     def loseConnection(self, *arguments: Any) -> Any:
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
+        self._later = cancelled(self._later)
         return super().loseConnection(*arguments)
 
     stopListening = loseConnection

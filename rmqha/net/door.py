@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.periodic import cancelled
 
 FAREWELL = 1.0
 """Seconds a connection has at a stop to take what was written to it."""
@@ -239,8 +240,7 @@ class Door(Generic[Inside]):
     def _check_empty(self) -> None:
         if not self.stopping or self.inside:
             return
-        if self._farewell is not None and self._farewell.active():
-            self._farewell.cancel()
+        self._farewell = cancelled(self._farewell)
         waiting, self._waiting = self._waiting, []
         for empty in waiting:
             empty.callback(None)

@@ -43,7 +43,7 @@ from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, Periodic, cancelled
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
@@ -211,9 +211,7 @@ class MetadataSync:
         """
         self._timed.stop()
         self._feed.stop()
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        self._soon = cancelled(self._soon)
         self._again = False
         if self._round is not None:
             self._round.cancel()

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job
+from rmqha.periodic import Job, cancelled
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.offset_segments import (
@@ -249,9 +249,7 @@ class OffsetJournal:
         @return: Fires when nothing is being written.
         """
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer = cancelled(self._timer)
         ended = succeed(None) if self._writing is None else self._writing
         ended.addCallback(lambda _: self._write() if self._marks else None)
         return ended.addCallback(lambda _: self._writer.close())

@@ -38,6 +38,7 @@ from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW
 from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
+from rmqha.periodic import cancelled
 from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.wire.ha_v2 import HaStateUnexpected
 
@@ -138,9 +139,7 @@ class MasterProtocol(Protocol):
         claim.close()
         self.dialect.ended()
         self._paused = True
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
+        self._later = cancelled(self._later)
         self.factory.left(self, claim, reason, error)
         return True
 

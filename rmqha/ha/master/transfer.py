@@ -25,6 +25,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.durations import Durations
 from rmqha.ha.master.ledger import Claim, Ledger
+from rmqha.periodic import cancelled
 
 
 class PutStatus(StrEnum):
@@ -196,9 +197,7 @@ class GroupTransfer:
         @param status: With what.
         """
         self._stopped = self._stopped or status
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer = cancelled(self._timer)
         left = [*self._aside, *self._waiting]
         self._aside.clear()
         self._waiting.clear()

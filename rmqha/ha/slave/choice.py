@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import RmqhaError
 from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.periodic import cancelled
 
 MARGIN = 0.1
 """Seconds for which a silence may last longer than it has to."""
@@ -200,9 +201,7 @@ class MasterChoice:
         self._settle(named)
 
     def _forget_later(self) -> None:
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
+        self._later = cancelled(self._later)
 
     def _say(self, other: str) -> None:
         if other and other != self.other:

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from rmqha.errors import FrameOffsetMismatch
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.scan import HEAD, candidates
+from rmqha.periodic import cancelled
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,
@@ -129,9 +130,7 @@ class TheirVersion:
 
     def cancel(self) -> None:
         """Tell nobody."""
-        timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
+        self._timer = cancelled(self._timer)
 
     def _found_record(self) -> bool:
         """Whether a whole, valid record begins behind the difference: the one that differs ends

@@ -37,7 +37,7 @@ from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.tls.refusals import is_shaking_hands
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
-from rmqha.periodic import Periodic
+from rmqha.periodic import Periodic, cancelled
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.ha_frame import MAX_BODY, BodyPart, HaHeartbeat
@@ -215,10 +215,7 @@ class SlaveProtocol(Protocol):
         self.reporting.stop()
         if self._theirs is not None:
             self._theirs.cancel()
-        for call in (self._silence, self._resume):
-            if call is not None and call.active():
-                call.cancel()
-        self._silence = self._resume = None
+        self._silence, self._resume = cancelled(self._silence), cancelled(self._resume)
         if self.report_progress in self.log.flush_listeners:
             self.log.flush_listeners.remove(self.report_progress)
 
@@ -373,9 +370,7 @@ class SlaveProtocol(Protocol):
         exact = self.question.ask in (ProbeKind.START, ProbeKind.OVERLAP)
         if offset < 0 or (exact and offset != self.question.report):
             raise FrameOffsetMismatch(self.question.report, offset)
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
+        self._silence = cancelled(self._silence)
         if not self.follower.first_bytes(self, offset):
             self.finish()
             return False

@@ -17,6 +17,8 @@ import gc
 from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from rmqha.periodic import cancelled
+
 HELD_OFF = 60.0
 """Most seconds without collections: a node may wait for others much longer before it serves."""
 
@@ -48,9 +50,7 @@ class SetAside:
 
         @param writes: Whether writes are taken from now on.
         """
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        self._looking = cancelled(self._looking)
         if self._before and not writes:
             self._looking = self._clock.callLater(QUIET, self._look)
         self._before = True

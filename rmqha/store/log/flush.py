@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.durations import Durations
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, Periodic, cancelled
 from rmqha.store.files.fsync import Fsync, close
 from rmqha.store.files.mapped import NO_DESCRIPTOR, OutOfDescriptors
 from rmqha.store.files.one_thread import ThreadNotStarted
@@ -268,9 +268,7 @@ class Flusher:
         self.on_failure(error)
 
     def _forget_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+        self._timer = cancelled(self._timer)
 
     def _expire(self) -> None:
         """Answer the writes whose time is over; deadlines are in order."""

@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, Periodic, cancelled
 from rmqha.store.environment import StoreEnvironment, disk_use
 from rmqha.store.files.mapped import MappedFile, OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
@@ -117,9 +117,7 @@ class Retention:
         """
         self._timed.stop()
         self._left = 0
-        if self._pause is not None and self._pause.active():
-            self._pause.cancel()
-        self._pause = None
+        self._pause = cancelled(self._pause)
         if self._working is None:
             return succeed(None)
         over: Deferred[None] = Deferred()

@@ -36,6 +36,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_KEY, STORE_KEY
 from rmqha.logfiles.published import first_record_sum, read_point
 from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.periodic import cancelled
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index, topic_index
@@ -211,9 +212,7 @@ class Publisher:
         @return: Fires when no thread works for this any longer.
         """
         self._stopped = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+        self._timer = cancelled(self._timer)
         over: Deferred[None] = succeed(None)
         if self._running is not None:
             over = Deferred()
