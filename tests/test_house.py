@@ -107,17 +107,16 @@ HOUSE: dict[str, set[str]] = {
     "admin": {"durations", "event_file", "net"},
     "metrics": {"broker", "controller", "durations", "ha"},
     "page": {"admin", "nodes"},
-    "roles.upstream": {"controller.etcd", "net.remoting", "store"},
     "roles.host": {"net.tls"},
     "roles": {
         "broker",
+        "controller.etcd",
         "ha",
         "ha.elected",
         "metrics",
         "namesrv",
         "page",
         "roles.host",
-        "roles.upstream",
     },
     "pipeline.errors": {"errors"},
     "pipeline.remoting": {

@@ -17,7 +17,6 @@ from typing import Any
 from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -235,7 +234,6 @@ def _no_repair(policy: DivergencePolicy, divergence: Divergence | None) -> Defer
 
 def receiver(
     archive: Archive,
-    endpoint: IStreamClientEndpoint,
     port: MasterClientPort,
     settings: HASettings,
     *,
@@ -248,8 +246,7 @@ def receiver(
 ) -> Receiver:
     """What receives an archive.
 
-    @param endpoint: The master's HA port.
-    @param port: Its client port.
+    @param port: The master's.
     @param settings: As a slave's.
     @param report_delay: How many seconds late it reports, unless it is synchronous.
     @param fsync_interval: Seconds between two fsyncs, unless it is synchronous.
@@ -266,7 +263,6 @@ def receiver(
             reportable=flushed if synchronous else late,
             followed=archive.followed,
         ),
-        endpoint=endpoint,
         repair=_no_repair,
         connected=connected,
     )

@@ -7,21 +7,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 from attrs import asdict
 
 from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, note
 from rmqha.cli.reach import CLIENT_PORT, Access, access_options, address_of, call_master
-from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
-from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
-from rmqha.net.remoting.client import tcp_endpoints
 from rmqha.net.remoting.ha_port import Address
 from rmqha.store.files.lock import is_locked
 from rmqha.store.offline.compare import Beyond, LogComparison, parting, valid_end
@@ -109,11 +106,10 @@ def _with_master(
     """
     ours = _settled(store)
 
-    async def run(reactor: Any, ask: AskBounds | None) -> LogComparison:
+    async def run(port: MasterClientPort) -> LogComparison:
         looking = MasterComparison(
             ours=ours,
-            endpoint=tcp_endpoints(reactor, tls=access.tls.dialling)(*address),
-            port=MasterClientPort(ask, reactor, Endpoint().show(address)),
+            port=port,
             folder=Path(folder),
             earliest=earliest,
             progress=progress,
@@ -121,8 +117,8 @@ def _with_master(
         try:
             return await looking.parting()
         finally:
-            if ask is not None and looking.port.bounds is None and looking.asked:
-                note(f"asked the master without knowing where its log ends: {looking.port.state}")
+            if port.ask is not None and port.bounds is None and looking.asked:
+                note(f"asked the master without knowing where its log ends: {port.state}")
 
     with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
         return call_master(address, client_port, run, access)

@@ -17,8 +17,8 @@ from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation, RemotingFrameError
 from rmqha.ha.slave import master_bounds
-from rmqha.ha.slave.master_bounds import AskBounds
-from rmqha.net.remoting.client import RemotingClient, split_address, with_port
+from rmqha.ha.slave.master_bounds import MasterClientPort
+from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints, with_port
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.remoting.ha_port import Address, MasterPorts, ports_of
 from rmqha.net.tls.errors import TlsRefused
@@ -112,14 +112,14 @@ def address_of(option: str, text: str, client_port: int | None) -> tuple[Address
 def call_master(
     address: Address,
     client_port: int,
-    run: Callable[[Any, AskBounds | None], Coroutine[Any, Any, T]],
+    run: Callable[[MasterClientPort], Coroutine[Any, Any, T]],
     access: Access,
 ) -> T:
     """Do something with a master while a reactor runs; once in a process.
 
     @param address: Its HA port.
     @param client_port: What to ask for the log's bounds; 0 for none.
-    @param run: Given the reactor, and how to ask.
+    @param run: Given the master.
     @raise Unreachable: If that cannot be done.
     """
 
@@ -127,7 +127,8 @@ def call_master(
         named = Endpoint().show((address[0], client_port))
         async with access.client(reactor) as client:
             ask = (lambda: master_bounds.ask(client, named)) if client_port else None
-            return await run(reactor, ask)
+            endpoint = tcp_endpoints(reactor, tls=access.tls.dialling)(*address)
+            return await run(MasterClientPort(ask, reactor, Endpoint().show(address), endpoint))
 
     try:
         return in_reactor(called)

@@ -13,12 +13,10 @@ from twisted.internet.defer import Deferred
 from rmqha import event_file
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
 from rmqha.cli.reach import CLIENT_PORT, Access, access_options, address_of, call_master
-from rmqha.config.values import Endpoint
 from rmqha.errors import NotAStore, Refused
 from rmqha.ha.fetch_range import MasterReplica
-from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.net.remoting.client import tcp_endpoints
 from rmqha.store.offline.rebuild_in_place import exclusively
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.from_replica import RepairReport, StoreReplica
@@ -156,15 +154,11 @@ def _from_master(
     client_port: int,
     access: Access,
 ) -> RepairReport:
-    async def run(reactor: Any, ask: AskBounds | None) -> RepairReport:
-        master = MasterReplica(
-            endpoint=tcp_endpoints(reactor, tls=access.tls.dialling)(*address),
-            port=MasterClientPort(ask, reactor, Endpoint().show(address)),
-            file_size=stopped.raw.file_size,
-        )
+    async def run(port: MasterClientPort) -> RepairReport:
+        master = MasterReplica(port=port, file_size=stopped.raw.file_size)
         report = await stopped.fetch(ranges, master, progress)
-        if ask is not None and master.port.bounds is None:
-            note(f"asked without knowing where the log ends there: {master.port.state}")
+        if port.ask is not None and port.bounds is None:
+            note(f"asked without knowing where the log ends there: {port.state}")
         return report
 
     with bar("fetching") as progress:

@@ -44,7 +44,7 @@ from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.tls.node_tls import etcd_identity, outgoing, requests_identity
 from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.net.tls.tool_tls import ToolTls
-from rmqha.roles.upstream.elected import controllers, set_in_etcd
+from rmqha.roles.elected_upstream import controllers, set_in_etcd
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
 T = TypeVar("T")

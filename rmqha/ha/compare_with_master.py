@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from attrs import define, evolve, field, frozen
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 
 from rmqha.errors import RmqhaError
@@ -185,7 +184,6 @@ class MasterComparison:
     """Compare one log with a master's.
 
     @ivar ours: The log; compared up to its C{end}.
-    @ivar endpoint: The master's HA port.
     @ivar folder: Where the master's own bytes may lie while they are counted.
     @ivar earliest: Compare from here on at the latest; C{None}: from where a slave
         would.
@@ -193,7 +191,6 @@ class MasterComparison:
     """
 
     ours: OfflineLog
-    endpoint: IStreamClientEndpoint
     port: MasterClientPort
     folder: Path
     earliest: int | None = None
@@ -214,7 +211,7 @@ class MasterComparison:
         @raise MasterLeft: If it leaves before it was compared.
         @raise ProtocolViolation: If it is none.
         """
-        endpoint = guarded(self.endpoint, self.port)
+        endpoint = guarded(self.port)
         with open(self.folder / "kept", "w+b") as kept:
             while True:
                 looking: Any = endpoint.connect(SingleConnection(lambda: self._onlooker(kept)))

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
 
 from rmqha.errors import ProtocolViolation
 from rmqha.ha.onlooker import Onlooker
@@ -33,11 +32,9 @@ T = TypeVar("T")
 class MasterReplica:
     """A running master, or a slave that serves slaves, as the one who has the bytes.
 
-    @ivar endpoint: Its HA port.
     @ivar file_size: Size of its log's files, in bytes.
     """
 
-    endpoint: IStreamClientEndpoint
     port: MasterClientPort
     file_size: int
     _waiting: Deferred[Any] | None = field(default=None, init=False)
@@ -73,8 +70,7 @@ class MasterReplica:
             came=came,
             file_size=self.file_size,
         )
-        endpoint = ours_alone(self.endpoint, self.port)
-        await self._wait(endpoint.connect(SingleConnection(lambda: protocol)))
+        await self._wait(ours_alone(self.port).connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):
             raise ReplicaLacks(self.port.peer, start, "it sent nothing from there")
         return protocol.cursor

@@ -24,13 +24,13 @@ from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.proof import Proofs
 from rmqha.ha.elected.roster import Roster
-from rmqha.ha.elected.set_master import SetMaster, SetRules
+from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal
+from rmqha.roles.elected_upstream import ElectedUpstream
 from rmqha.roles.node import Node
 from rmqha.roles.slave import Following
-from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.tables.held_file import Held
 from rmqha.wire.ha_v2 import EpochLabel
@@ -233,12 +233,8 @@ class Lead:
                 accept=settings.ha.accept_unproven,
             ),
             settings=settings.ha,
-            rules=SetRules(
-                least=controller.min_in_sync,
-                alone_is_enough=controller.alone_is_enough,
-                awaited=settings.broker.role is BrokerRole.SYNC_MASTER,
-                allow_last_file=controller.allow_last_file,
-            ),
+            rules=controller,
+            awaited=settings.broker.role is BrokerRole.SYNC_MASTER,
             clock=clock,
             doubt=lambda: self.membership.doubt(state.master_epoch),
             feeding=node.serving.feeding(),

@@ -39,7 +39,7 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.roles.host.exit_codes import exit_code
 from rmqha.roles.process import NAMED, Process
 from rmqha.roles.slave import SlaveNode
-from rmqha.roles.upstream.upstream import NamedUpstream
+from rmqha.roles.upstream import NamedUpstream
 
 LOOKS = 3
 """How often the master is looked for, a second apart: one connection may fail by chance."""

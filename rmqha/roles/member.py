@@ -41,10 +41,10 @@ from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.roles.elected_upstream import ElectedUpstream
 from rmqha.roles.leading import Lead
 from rmqha.roles.node import Node
 from rmqha.roles.slave import Following
-from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import none_left
 from rmqha.store.store import Store

@@ -34,9 +34,9 @@ from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import Standing, SyncState
 from rmqha.periodic import NodePart
+from rmqha.roles.elected_upstream import ElectedUpstream
 from rmqha.roles.node import Node, Replication
-from rmqha.roles.upstream.elected import ElectedUpstream
-from rmqha.roles.upstream.upstream import NamedUpstream, Upstream
+from rmqha.roles.upstream import NamedUpstream, Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.files.mapped import LogFolder, none_left
@@ -118,7 +118,9 @@ class Following(Replication):
         upstream.recall()
         self.follower = upstream.follower = Follower(
             sync=FollowState(
-                port=MasterClientPort(upstream.bounds(), node.reactor, upstream.address),
+                port=MasterClientPort(
+                    upstream.bounds(), node.reactor, upstream.address, upstream.endpoint()
+                ),
                 current_log=lambda: node.store.log,
                 settings=evolve(node.settings.ha, policy=upstream.policy),
                 bootstrapping=self.mark_bootstrap,
@@ -131,7 +133,6 @@ class Following(Replication):
                 copied=self._keep_copied,
                 judge=self._judge,
             ),
-            endpoint=upstream.endpoint(),
             repair=lambda *asked: Deferred.fromCoroutine(self._repair(*asked)),
             nowhere=upstream.nowhere,
             connected=self._ask_master,
@@ -142,15 +143,11 @@ class Following(Replication):
     def _master(self) -> MasterReplica | None:
         """The master as one that has the bytes of our log: while it was compared, and follows."""
         follower, settings = self.follower, self.node.settings
-        if follower is None or follower.endpoint is None or settings.controller.enabled:
+        if follower is None or settings.controller.enabled:
             return None
         if follower.sync.state not in (SyncState.IN_SYNC, SyncState.CATCHING_UP):
             return None
-        return MasterReplica(
-            endpoint=follower.endpoint,
-            port=evolve(follower.sync.port),
-            file_size=settings.store.file_size,
-        )
+        return MasterReplica(port=evolve(follower.sync.port), file_size=settings.store.file_size)
 
     def _in_sync(self) -> bool:
         return self.follower is not None and self.follower.sync.state is SyncState.IN_SYNC

@@ -75,8 +75,9 @@ class ReceiverCase(Pair):
         self.archive = self.opened(trusted)
         self.receiver = receiver(
             archive=self.archive,
-            endpoint=self.wire,
-            port=MasterClientPort(more.pop("bounds", None), self.clock, "10.0.0.1:10912"),
+            port=MasterClientPort(
+                more.pop("bounds", None), self.clock, "10.0.0.1:10912", self.wire
+            ),
             settings=HASettings(**settings),
             in_thread=now,
             fsync=FsyncInThread(in_flush_thread, os.fdatasync),

@@ -79,8 +79,7 @@ class ComparisonTests(LogTestCase):
 
     def master(self) -> MasterReplica:
         return MasterReplica(
-            endpoint=self.endpoint,
-            port=MasterClientPort(None, self.clock, "10.0.0.1:10912"),
+            port=MasterClientPort(None, self.clock, "10.0.0.1:10912", self.endpoint),
             file_size=SIZE,
         )
 

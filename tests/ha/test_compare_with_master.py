@@ -60,11 +60,11 @@ class AgainstTestCase(LogTestCase):
         self.addCleanup(raw.close)
         self.against = MasterComparison(
             ours=OfflineLog.of(raw, data_end(raw, 0)),
-            endpoint=self.endpoint,
             port=MasterClientPort(
                 more.pop("ask", None if bounds is None else lambda: succeed(bounds)),
                 self.clock,
                 "10.0.0.1:10912",
+                self.endpoint,
             ),
             folder=self.folder(),
             **more,

@@ -50,9 +50,11 @@ class FetchTests(LogTestCase):
     ) -> Deferred[int]:
         """Begin to fetch; the client port may tell bounds, and is asked where answers differ."""
         self.replica = MasterReplica(
-            endpoint=self.endpoint,
             port=MasterClientPort(
-                ask if bounds is None else lambda: succeed(bounds), self.clock, "10.0.0.1:10912"
+                ask if bounds is None else lambda: succeed(bounds),
+                self.clock,
+                "10.0.0.1:10912",
+                self.endpoint,
             ),
             file_size=FILE_SIZE,
         )
@@ -147,8 +149,9 @@ class FetchTests(LogTestCase):
     def test_client_port_does_not_answer(self) -> None:
         """Then it is asked all the same; the caller can tell."""
         replica = MasterReplica(
-            endpoint=self.endpoint,
-            port=MasterClientPort(lambda: fail(ConnectionRefusedError()), self.clock, "x"),
+            port=MasterClientPort(
+                lambda: fail(ConnectionRefusedError()), self.clock, "x", self.endpoint
+            ),
             file_size=FILE_SIZE,
         )
         self.assertEqual(self.successResultOf(ensureDeferred(replica.begins())), 0)

@@ -83,8 +83,7 @@ class LiveRepairTests(LogTestCase):
 
     def master(self) -> MasterReplica:
         return MasterReplica(
-            endpoint=self.endpoint,
-            port=MasterClientPort(None, self.clock, "10.0.0.1:10912"),
+            port=MasterClientPort(None, self.clock, "10.0.0.1:10912", self.endpoint),
             file_size=SIZE,
         )
 
@@ -214,9 +213,8 @@ class LiveRepairTests(LogTestCase):
         identity.load()
         endpoint = OutgoingTls(identity=identity).wrap("10.0.0.1", self.endpoint)
         stock = MasterReplica(
-            endpoint=endpoint,
             port=MasterClientPort(
-                lambda: succeed(MasterBounds(0, END, 1)), self.clock, "10.0.0.1:10912"
+                lambda: succeed(MasterBounds(0, END, 1)), self.clock, "10.0.0.1:10912", endpoint
             ),
             file_size=SIZE,
         )

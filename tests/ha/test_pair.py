@@ -121,12 +121,11 @@ class Pair(LogTestCase):
         self.repaired: list[str] = []
         self.follower = Follower(
             sync=FollowState(
-                port=MasterClientPort(None, self.clock, "10.0.0.1:10912"),
+                port=MasterClientPort(None, self.clock, "10.0.0.1:10912", self.wire),
                 current_log=lambda: self.mine,
                 settings=HASettings(**({"batch": 1000} | keys)),
                 bootstrapping=self.marks.append,
             ),
-            endpoint=self.wire,
             repair=self.repair,
         )
         self.follower.startService()

@@ -11,7 +11,7 @@ from rmqha.config.controller_settings import ControllerSettings, CutPolicy
 from rmqha.controller.set_watch import LOOK, TICK
 from rmqha.errors import RemotingUnreachable
 from rmqha.ha.states import SyncState
-from rmqha.roles.upstream.elected import ALARM, ElectedUpstream
+from rmqha.roles.elected_upstream import ALARM, ElectedUpstream
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import EpochLabel, TransferHeader

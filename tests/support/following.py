@@ -61,13 +61,12 @@ class FollowerCase(LogTestCase):
 
         self.follower = Follower(
             sync=FollowState(
-                port=MasterClientPort(bounds, self.clock, "10.0.0.1:10912"),
+                port=MasterClientPort(bounds, self.clock, "10.0.0.1:10912", self.endpoint),
                 current_log=lambda: self.mine,
                 settings=HASettings(**({"batch": BATCH} | more)),
                 bootstrapping=self.marks.append,
                 **own,
             ),
-            endpoint=self.endpoint,
             repair=repair,
             **ends,
         )

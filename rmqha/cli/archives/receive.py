@@ -237,7 +237,7 @@ async def _receiver(
 
     @raise FileSizeUnknown: If it is new and the master does not tell its file size.
     """
-    host, port = options.source
+    endpoint = ha_endpoint(reactor, *options.source, tls=options.access.tls.dialling)
     known = await deferToThread(ArchiveManifest.read, options.root)
     if options.file_size is not None:
         config = MasterConfig(options.file_size, "")
@@ -265,8 +265,7 @@ async def _receiver(
     ask = (lambda: master_bounds.ask(client, options.client)) if options.client else None
     return receiver(
         archive=archive,
-        endpoint=ha_endpoint(reactor, host, port, tls=options.access.tls.dialling),
-        port=MasterClientPort(ask, reactor, manifest.source),
+        port=MasterClientPort(ask, reactor, manifest.source, endpoint),
         settings=options.settings,
         in_thread=deferToThread,
         fsync=FsyncInThread(deferToThread),

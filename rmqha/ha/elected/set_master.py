@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
 from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
 from rmqha.ha.elected.in_sync import InSyncSet
@@ -38,28 +39,11 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus, Waiting
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Job, NodePart, Periodic, cancelled
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.ha_v2 import FOLLOWERS, MAX_BODY, SlaveHandshake
 from rmqha.wire.log.record import Message
-
-
-@frozen(kw_only=True)
-class SetRules:
-    """What the configuration says of a set.
-
-    @ivar least: Members that the set must have, the master among them (C{minInSyncReplicas}).
-    @ivar alone_is_enough: Whether a master with nobody to wait for answers that all is well, as
-        stock ones do (C{controllerAloneAnswer=ok}).
-    @ivar awaited: Whether writes wait for the set: C{brokerRole} is not C{ASYNC_MASTER}.
-    @ivar allow_last_file: C{haAllowLastFile}.
-    """
-
-    least: int = 1
-    alone_is_enough: bool = False
-    awaited: bool = True
-    allow_last_file: bool = False
 
 
 @define(eq=False, kw_only=True)
@@ -67,16 +51,14 @@ class SetTransfer(GroupTransfer):
     """Resolves writes once the set holds them.
 
     @ivar in_sync: The set.
+    @ivar rules: What the configuration says of it.
+    @ivar hurries: Whether writes wait for the set, however many it has.
     """
 
     needed: int = 0
     in_sync: InSyncSet
-    rules: SetRules
-
-    @property
-    def hurries(self) -> bool:
-        """Whether writes wait for the set, however many it has."""
-        return self.rules.awaited
+    rules: ControllerSettings
+    hurries: bool
 
     def acked(self, claim: Claim) -> None:
         """A claim moved: what the set holds has, and what that completes is resolved."""
@@ -91,7 +73,7 @@ class SetTransfer(GroupTransfer):
 
     def held(self, begin: int, end: int) -> bool:
         """Whether a write is held by all that may be elected, and by enough."""
-        return self.in_sync.smallest >= self.rules.least and self.in_sync.hold(begin, end)
+        return self.in_sync.smallest >= self.rules.min_in_sync and self.in_sync.hold(begin, end)
 
     def _known(self, begin: int, end: int) -> PutStatus | None:
         if self._stopped is not None:
@@ -166,6 +148,7 @@ class SetMaster(NodePart):
     @ivar proofs: Whose logs are known to be ours, and who the members are.
     @ivar settings: The C{ha*} keys.
     @ivar rules: What else the configuration says.
+    @ivar awaited: Whether writes wait for the set: C{brokerRole} is not C{ASYNC_MASTER}.
     @ivar clock: Its C{seconds} must not jump.
     @ivar doubt: Says why this node cannot be sure that it leads, at that moment; C{""} if it can.
     @ivar feeding: Makes what takes the members' connections.
@@ -182,7 +165,8 @@ class SetMaster(NodePart):
     proofs: Proofs
     settings: HASettings
     clock: IReactorTime
-    rules: SetRules = SetRules()
+    rules: ControllerSettings = field(factory=ControllerSettings)
+    awaited: bool = True
     doubt: Callable[[], str] = lambda: ""
     feeding: Callable[..., MasterFactory] = MasterFactory
     confirm_moved: list[Callable[[], None]] = field(factory=list, init=False)
@@ -210,6 +194,7 @@ class SetMaster(NodePart):
             fallbehind_max=settings.fallbehind_max,
             in_sync=self.in_sync,
             rules=self.rules,
+            hurries=self.awaited,
         )
         self.in_sync.changed = self.transfer.look
         self.in_sync.confirm_moved = self._confirm_moved
@@ -252,9 +237,7 @@ class SetMaster(NodePart):
                 self._looking.stop()
                 self.log.appended.remove(self._log_moved)
                 self.log.flush_listeners.remove(self._log_moved)
-            if self._telling is not None:
-                self._telling.cancel()
-                self._telling = None
+            self._telling = cancelled(self._telling)
         return self.factory.stop()
 
     # --- writes -----------------------------------------------------------------------
@@ -283,8 +266,8 @@ class SetMaster(NodePart):
             raise NotWritable("demoting", "this node does not lead its set any more")
         if why := self.fenced or self.doubt():
             raise NotWritable("fenced", why)
-        if self.in_sync.smallest < self.rules.least:
-            raise TooFewInSync(self.in_sync.smallest, self.rules.least)
+        if self.in_sync.smallest < self.rules.min_in_sync:
+            raise TooFewInSync(self.in_sync.smallest, self.rules.min_in_sync)
 
     # --- what members are told ----------------------------------------------------------
 
@@ -377,13 +360,13 @@ class SetMaster(NodePart):
     def health(self) -> Iterator[HealthReason]:
         """A set from which nobody else could be elected, or too small for a write."""
         found = self.in_sync.smallest
-        if found < max(2, self.rules.least):
+        if found < max(2, self.rules.min_in_sync):
             yield HealthReason(
                 "too-few-replicas",
                 f"the SyncStateSet has {found} members: "
                 + (
-                    f"writes need {self.rules.least} (minInSyncReplicas)"
-                    if found < self.rules.least
+                    f"writes need {self.rules.min_in_sync} (minInSyncReplicas)"
+                    if found < self.rules.min_in_sync
                     else "no other member can become master without loss"
                 ),
             )

@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -128,11 +129,17 @@ class FollowState(NodePart):
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.port.clock)
         self.damage = MasterDamage(self.settings, self.port)
 
-    def moved_to(self, address: str, bounds: AskBounds | None, client: str = "") -> None:
+    def moved_to(
+        self,
+        endpoint: IStreamClientEndpoint,
+        address: str,
+        bounds: AskBounds | None,
+        client: str = "",
+    ) -> None:
         """The master is somewhere else: what was learned of it is worth nothing there."""
         self.client = client
         self._proven = None
-        self.port = MasterClientPort(bounds, self.port.clock, address)
+        self.port = MasterClientPort(bounds, self.port.clock, address, endpoint)
         self.damage = MasterDamage(self.settings, self.port)
         self._search = Search(self.settings, self.reportable)
         self._backoff.reset()

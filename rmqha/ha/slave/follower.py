@@ -39,7 +39,7 @@ from rmqha.ha.slave.reconnect import (
 )
 from rmqha.ha.slave.repair import Repair, remedy
 from rmqha.ha.states import SyncState
-from rmqha.periodic import Job
+from rmqha.periodic import Job, cancelled
 
 UNREACHED = (
     ConnectError,
@@ -58,7 +58,6 @@ class Follower(Service):
     """Keep one slave's log equal to its master's.
 
     @ivar sync: What is known of the log and its master, and where that is.
-    @ivar endpoint: Where the master's HA port is; C{None} without an address.
     @ivar repair: How to carry out a policy.
     @ivar nowhere: Why there is no address, while there is none.
     @ivar connected: Called when the master let us in, each time.
@@ -67,7 +66,6 @@ class Follower(Service):
     """
 
     sync: FollowState
-    endpoint: IStreamClientEndpoint | None
     repair: Repair
     nowhere: str = "haMasterAddress is not set, and no name server has told one"
     connected: Callable[[], None] = lambda: None
@@ -86,7 +84,7 @@ class Follower(Service):
     def startService(self) -> None:
         """Connect, or wait for a master's address."""
         super().startService()
-        if self.endpoint is None:
+        if self.sync.port.endpoint is None:
             self.sync.become(SyncState.CONNECTING, f"no master address: {self.nowhere}")
             return
         self._connect()
@@ -95,8 +93,7 @@ class Follower(Service):
         """Disconnect, and wait for a repair that is under way."""
         super().stopService()
         self.sync.end()
-        if self._later is not None and self._later.active():
-            self._later.cancel()
+        self._later = cancelled(self._later)
         gone = self._disconnect()
         if self._repairing is not None:
             over: Deferred[None] = Deferred()
@@ -123,16 +120,14 @@ class Follower(Service):
         @param bounds: Asks its client port.
         @param client: Where that is; C{""} if it is not known.
         """
-        if address == self.sync.port.peer and self.endpoint is not None:
+        if address == self.sync.port.peer and self.sync.port.endpoint is not None:
             return
-        self.endpoint = endpoint
-        self.sync.moved_to(address, bounds, client)
+        self.sync.moved_to(endpoint, address, bounds, client)
         if not self.running or self.sync.state is SyncState.FAILED:
             return
         self.sync.become(SyncState.CONNECTING, f"the master is at {address}")
         if self._repairing is None:
-            if self._later is not None and self._later.active():
-                self._later.cancel()
+            self._later = cancelled(self._later)
             self._leave().addCallback(lambda _: self._connect())
 
     def jobs(self) -> Iterator[Job]:
@@ -145,15 +140,14 @@ class Follower(Service):
     def _connect(self) -> None:
         if not self.running or self._client is not None:
             return
-        endpoint = self.endpoint
-        assert endpoint is not None, "checked when the service started"
-        if self.sync.port.ask is not None:
-            endpoint = guarded(endpoint, self.sync.port)
+        port = self.sync.port
+        assert port.endpoint is not None, "checked when the service started"
+        endpoint = port.endpoint if port.ask is None else guarded(port)
         self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
             retryPolicy=self._delay,
-            clock=self.sync.port.clock,
+            clock=port.clock,
         )
         self._client.startService()
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 
 from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -175,10 +175,11 @@ AskBounds = Callable[[], "Deferred[MasterBounds]"]
 
 @define(eq=False)
 class MasterClientPort:
-    """What a slave knows of its master from the master's client port.
+    """What a slave knows of its master from the master's client port, and its HA port.
 
     @ivar ask: C{None} if it is not to be asked.
     @ivar peer: The master, for the log.
+    @ivar endpoint: Its HA port; C{None} while that is not known.
     @ivar bounds: What the last question brought; C{None} if nothing.
     @ivar state: C{reachable}, or why not.
     @ivar boot_timestamp: When the master's process was started, as far as is known.
@@ -188,6 +189,7 @@ class MasterClientPort:
     ask: AskBounds | None
     clock: IReactorTime
     peer: str
+    endpoint: IStreamClientEndpoint | None = None
     bounds: MasterBounds | None = field(default=None, init=False)
     state: str = field(init=False)
     boot_timestamp: int | None = field(default=None, init=False)

@@ -165,14 +165,18 @@ class OursAlone:
         return self.port.look().addCallback(looked)
 
 
-def ours_alone(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
+def ours_alone(port: MasterClientPort) -> IStreamClientEndpoint:
     """An endpoint of an HA port that says no TLS to a stock broker."""
+    endpoint = port.endpoint
+    assert endpoint is not None, "it is known where that is"
     return OursAlone(endpoint, port) if isinstance(endpoint, TlsEndpoint) else endpoint
 
 
-def guarded(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
-    """An endpoint of an HA port that asks the client port before anything is said to it."""
-    return BoundsFirst(ours_alone(endpoint, port), port.look)
+def guarded(port: MasterClientPort) -> IStreamClientEndpoint:
+    """An endpoint of an HA port that asks the client port, if that is to be asked, before anything
+    is said to it.
+    """
+    return BoundsFirst(ours_alone(port), port.look)
 
 
 def ha_refusal(transport: Any, reason: Failure) -> TlsRefused | None:

@@ -15,6 +15,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.controller.coordinator import ElectedMember, SetState
 from rmqha.controller.epoch_labels import Labels
@@ -24,7 +25,7 @@ from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.proof import Proofs
 from rmqha.ha.elected.roster import Roster
-from rmqha.ha.elected.set_master import SetMaster, SetRules
+from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.ha_v2 import (
@@ -136,7 +137,8 @@ class SetCase(SynchronousTestCase):
         end: int = 25_000,
         labels: Labels | None = None,
         ids: tuple[int, ...] = (OWN,),
-        rules: SetRules | None = None,
+        rules: ControllerSettings | None = None,
+        awaited: bool = True,
         min_offset: int = 0,
         **settings: Any,
     ) -> None:
@@ -154,8 +156,8 @@ class SetCase(SynchronousTestCase):
         self.tokens: list[int] = []
         self.lookups = 0
         self.superseded = 0
-        self.settings, self.rules = HASettings(**settings), rules or SetRules()
-        self.port = 40000
+        self.settings, self.rules = HASettings(**settings), rules or ControllerSettings()
+        self.port, self.awaited = 40000, awaited
         self.again()
 
     def again(
@@ -192,6 +194,7 @@ class SetCase(SynchronousTestCase):
             settings=self.settings,
             clock=self.clock,
             rules=self.rules,
+            awaited=self.awaited,
         )
         self.master.start()
         self.factory, self.in_sync = self.master.factory, self.master.in_sync

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.errors import NoController
-from rmqha.ha.elected.set_master import SetRules
 from rmqha.wire.ha_frame import encode_report as classic_report
 from rmqha.wire.ha_v2 import (
     LEARNER_ID,
@@ -177,7 +177,7 @@ class HandshakeTests(SetCase):
         """A slave that wants the last file only is refused; where allowed, it never counts."""
         _, transport = self.greeted(from_last_file=True)
         self.assertClosed(transport, "last-file")
-        self.build(rules=SetRules(allow_last_file=True))
+        self.build(rules=ControllerSettings(allow_last_file=True))
         protocol, transport = self.fed(from_last_file=True)
         self.ack(protocol)
         self.assertEqual(Told(transport.value()).body, self.log.content(2 * FILE, 25_000))

@@ -6,9 +6,9 @@ import random
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import RemotingUnreachable
-from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.ha_v2 import FOLLOWERS, EpochLabel, encode_report, encode_token
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, Told
@@ -394,7 +394,7 @@ class ProofTests(SetCase):
 
     def test_last_file_only(self) -> None:
         """One that was sent the last file only has not got our log: it is told no label of it."""
-        self.build(labels=CHAIN, rules=SetRules(allow_last_file=True))
+        self.build(labels=CHAIN, rules=ControllerSettings(allow_last_file=True))
         protocol, transport = self.fed(report=0, from_last_file=True)
         self.ack(protocol)
         self.assertIn("the last file", self.doubt())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred, succeed
 
+from rmqha.config.controller_settings import AloneAnswer, ControllerSettings
 from rmqha.errors import ControllerUnanswered, NotWritable, TooFewInSync
-from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.master import GATHERING
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
@@ -26,7 +26,7 @@ class AnswerTests(SetCase):
 
     def test_alone_is_enough(self) -> None:
         """C{controllerAloneAnswer=ok} answers as stock masters do."""
-        self.build(rules=SetRules(alone_is_enough=True))
+        self.build(rules=ControllerSettings(alone=AloneAnswer.OK))
         self.assertEqual(self.successResultOf(self.put()), OK)
 
     def test_near(self) -> None:
@@ -97,7 +97,7 @@ class AnswerTests(SetCase):
         in C{ASYNC_MASTER}, answers leave first.
         """
         for awaited in (True, False):
-            self.build(rules=SetRules(awaited=awaited))
+            self.build(awaited=awaited)
             _, transport = self.caught_up()
             self.clock.advance(0)
             transport.clear()
@@ -136,7 +136,7 @@ class AnswerTests(SetCase):
 
     def test_too_few_while_waiting(self) -> None:
         """No write is acknowledged by a set smaller than C{minInSyncReplicas}, until it grows."""
-        self.build(rules=SetRules(least=3))
+        self.build(rules=ControllerSettings(min_in_sync=3))
         first, _ = self.caught_up()
         second, _ = self.caught_up(THIRD)
         write = self.put()
@@ -207,7 +207,7 @@ class WriterTests(SetCase):
 
     def test_too_few(self) -> None:
         """Below C{minInSyncReplicas} nothing is stored; a set that may be smaller is so."""
-        self.build(rules=SetRules(least=2))
+        self.build(rules=ControllerSettings(min_in_sync=2))
         error = self.refused(TooFewInSync)
         self.assertEqual((error.found, error.needed), (1, 2))  # type: ignore[attr-defined]
         self.coordinator.patient = True

@@ -60,7 +60,7 @@ class LifeTests(ThreeFilesCase):
         """Without a master's address a slave waits, and says for what."""
         self.follow(self.log())
         self.stop()
-        self.follower.endpoint = None
+        self.follower.sync.port.endpoint = None
         self.follower.startService()
         self.assertState("connecting")
         self.assertIn("no master address: ", self.follower.sync.reason)

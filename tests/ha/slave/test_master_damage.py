@@ -179,7 +179,7 @@ class CopyTests(DamageCase):
         mine = self.empty()
         damage = self.follower.sync.damage
         damage.told(self.theirs.end)
-        self.follower.sync.moved_to("10.0.0.2:10912", None)
+        self.follower.sync.moved_to(self.endpoint, "10.0.0.2:10912", None)
         self.assertIsNot(self.follower.sync.damage, damage)
         self.assertEqual((self.follower.sync.damage.port.peer, mine.end), ("10.0.0.2:10912", 0))
 

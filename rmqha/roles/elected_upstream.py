@@ -43,7 +43,7 @@ from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.periodic import Job
-from rmqha.roles.upstream.upstream import Upstream
+from rmqha.roles.upstream import Upstream
 from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
