@@ -174,11 +174,7 @@ class EpochJournal:
             "starts": [one.row() for one in self.starts],
             "higher": None
             if higher is None
-            else {
-                "epoch": higher.epoch,
-                "address": higher.address,
-                "toldBy": higher.told_by,
-            },
+            else {"epoch": higher.epoch, "address": higher.address, "toldBy": higher.told_by},
         }
         if self.reset:
             table["reset"] = self.reset
@@ -297,6 +293,18 @@ def _number(value: object, limit: int = LARGEST) -> int:
     return value
 
 
+def unwritten(failure: Failure, log: Logger, what: str) -> None:
+    """Say that something was not written which a restart needs."""
+    if failure.check(DiskFull, OSError):
+        log.error(
+            "Cannot write {what}, a restart may not know it: {error}",
+            what=what,
+            error=failure.getErrorMessage(),
+        )
+    else:
+        log.failure("Writing {what} failed", failure, what=what)
+
+
 @define(eq=False)
 class MasterEpochs:
     """A running node's journal: what is known at once, and durable soon.
@@ -358,7 +366,7 @@ class MasterEpochs:
         if journal == self.journal:
             return succeed(None)
         self.journal = journal
-        return self._commits.commit().addErrback(self._not_written)
+        return self._commits.commit().addErrback(unwritten, self._log, "the master epoch")
 
     def keep(self, journal: EpochJournal) -> Deferred[None]:
         """Take another journal, which must be durable before anything is done by it.
@@ -371,16 +379,7 @@ class MasterEpochs:
     def try_again(self) -> None:
         """Write what could not be written, if there is such."""
         if self.durable is not self.journal and not self._commits.writing:
-            self._commits.commit().addErrback(self._not_written)
-
-    def _not_written(self, failure: Failure) -> None:
-        if failure.check(DiskFull, OSError):
-            self._log.error(
-                "Cannot write the master epoch, a restart may not know it: {error}",
-                error=failure.getErrorMessage(),
-            )
-        else:
-            self._log.failure("Writing the master epoch failed", failure)
+            self._commits.commit().addErrback(unwritten, self._log, "the master epoch")
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""
@@ -390,9 +389,5 @@ class MasterEpochs:
             "epochStarts": [[one.epoch, one.start] for one in self.journal.starts],
             "fencedBy": None
             if fenced is None
-            else {
-                "epoch": fenced.epoch,
-                "address": fenced.address,
-                "toldBy": fenced.told_by,
-            },
+            else {"epoch": fenced.epoch, "address": fenced.address, "toldBy": fenced.told_by},
         }

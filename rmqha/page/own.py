@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
+from rmqha.admin.http import Described
 from rmqha.event_file import Event
-from rmqha.health import HealthProbe, HealthReason, failing
+from rmqha.health import HealthProbe, failing
 from rmqha.nodes.facts import facts_of, refusals_of
 from rmqha.nodes.summary import Status, name_of
 from rmqha.page.history import History
@@ -36,17 +37,8 @@ GROUPS_FOR = 10.0
 """Seconds after which groups are looked up again: ten thousand of them take some 50 ms."""
 
 
-class Tells(Protocol):
+class Tells(Described, Protocol):
     """A node as what its page needs."""
-
-    def status(self) -> dict[str, Any]:
-        """Everything, as values that JSON has."""
-
-    def happened(self) -> list[dict[str, Any]]:
-        """The latest events, oldest first."""
-
-    def health(self) -> Iterator[HealthReason]:
-        """What is wrong with the node now."""
 
     def groups_behind(self) -> Iterator[GroupRow | None]:
         """How far each group is; C{None} where a turn of the reactor may end."""

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.errors import StoreError
 from rmqha.logfiles import json_table
 from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job
+from rmqha.periodic import Job, cancelled
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
@@ -29,19 +30,6 @@ from rmqha.wire.remoting.json_body import to_json
 
 RETRY = 5.0
 """Seconds until a table that could not be written is tried again."""
-
-
-class Journal(Protocol):
-    """What keeps a table's changes until the next generation is on the disk."""
-
-    def rotate(self) -> int:
-        """A generation is taken: begin a new file.
-
-        @return: Its number.
-        """
-
-    def forget(self, least: int) -> None:
-        """Delete the files before one.  Blocking."""
 
 
 class Persisted:
@@ -63,7 +51,7 @@ class Persisted:
         interval: float = 0.0,
         *,
         tables: CheckedTables,
-        journal: Journal | None = None,
+        journal: OffsetJournal | None = None,
     ) -> None:
         """@param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
             in a thread, so it must not change afterwards.
@@ -130,9 +118,7 @@ class Persisted:
         self.save_now().addErrback(_told)
 
     def _save(self) -> Deferred[None]:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer = cancelled(self._timer)
         if not self._dirty:
             return succeed(None)
         self._dirty = False

@@ -22,10 +22,9 @@ from typing import Any, Protocol, Self
 from attrs import asdict, define, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from rmqha.errors import DiskFull, StoreError, TableUnreadable
-from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.errors import StoreError, TableUnreadable
+from rmqha.ha.master_epoch import MasterEpochs, unwritten
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.typed_table import Natural
@@ -249,7 +248,7 @@ class FollowedMasters:
         )
         if self.row is None or evolve(self.row, held=end) != row:
             self.row = row
-            self._commits.commit().addErrback(self._not_written)
+            self._commits.commit().addErrback(unwritten, self._log, "which master is followed")
         if identity is None:
             return
         if identity.epoch < self.epochs.number:
@@ -264,12 +263,3 @@ class FollowedMasters:
 
     def _write(self) -> Deferred[None]:
         return succeed(None) if self.row is None else self.in_thread(self.row.write, self.root)
-
-    def _not_written(self, failure: Failure) -> None:
-        if failure.check(DiskFull, OSError):
-            self._log.error(
-                "Cannot write which master is followed, a restart may not know it: {error}",
-                error=failure.getErrorMessage(),
-            )
-        else:
-            self._log.failure("Writing which master is followed failed", failure)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
@@ -18,7 +17,6 @@ from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
 
 
-@define(eq=False)
 class NodeTls:
     """Made before the files are read: C{identities.load} reads them, and says what is wrong.
 
@@ -29,21 +27,18 @@ class NodeTls:
     @ivar clear_text: Who speaks clear text, for each port that takes both.
     """
 
-    remoting: RemotingSettings
-    settings: TlsSettings
-    clock: IReactorTime
-    in_thread: Callable[..., Deferred[Any]]
-    now: Callable[[], float] = time.time
-    requests: OutgoingTls = field(init=False)
-    dialling: OutgoingTls = field(init=False)
-    etcd: OutgoingTls = field(init=False)
-    identities: TlsIdentities = field(init=False)
-    clear_text: list[ClearText] = field(factory=list, init=False)
-    _clients: TlsIdentity | None = field(default=None, init=False)
-    _ha: TlsIdentity | None = field(default=None, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        remoting, settings = self.remoting, self.settings
+    def __init__(
+        self,
+        remoting: RemotingSettings,
+        settings: TlsSettings,
+        clock: IReactorTime,
+        in_thread: Callable[..., Deferred[Any]],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.remoting, self.settings = remoting, settings
+        self.clear_text: list[ClearText] = []
+        self._clients: TlsIdentity | None = None
+        self._ha: TlsIdentity | None = None
         if remoting.tls_cert is not None and remoting.tls is not TlsMode.DISABLED:
             asked = remoting.tls_client_auth
             self._clients = TlsIdentity(
@@ -68,14 +63,14 @@ class NodeTls:
         present = (each for each in every if each is not None)
         permissive = TlsMode.PERMISSIVE
         if self._clients is not None and remoting.tls is permissive:
-            self.clear_text.append(ClearText("clients", "tlsMode", self.clock))
+            self.clear_text.append(ClearText("clients", "tlsMode", clock))
         if settings.ha_cert is not None and settings.ha_mode is permissive:
-            self.clear_text.append(ClearText("ha", "haTlsMode", self.clock))
+            self.clear_text.append(ClearText("ha", "haTlsMode", clock))
         self.identities = TlsIdentities(
             all=tuple(present),
-            clock=self.clock,
-            in_thread=self.in_thread,
-            now=self.now,
+            clock=clock,
+            in_thread=in_thread,
+            now=now,
             near=remoting.tls_expiry_alarm,
         )
 
@@ -121,9 +116,7 @@ def etcd_identity(settings: TlsSettings) -> TlsIdentity:
         "etcd",
         "of requests to etcd",
         TlsFiles(
-            key=settings.etcd_key,
-            certificates=settings.etcd_cert,
-            trusted=settings.etcd_trusted,
+            key=settings.etcd_key, certificates=settings.etcd_cert, trusted=settings.etcd_trusted
         ),
     )
 

@@ -108,10 +108,7 @@ def ranges_between(
     @raise DataLost: If bytes of it are deleted, and that is not allowed.
     """
     for low, high in store.files.missing(start, end):
-        lost = DataLost(store.name, low, high)
-        if options.fail_on_data_loss:
-            raise lost
-        _log.warning("skipping bytes of the log: %s", lost)
+        pass_over(store, low, high, options)
     splits = store.splits(start, end)
     anchors = [split.start for split in splits]
     takes = chosen_topics(options)
@@ -130,6 +127,17 @@ def ranges_between(
             tails = [pair for pair in ends if first < pair[0] < last]
             found = _range(store, file, first, last, (*heads, *tails))
             yield evolve(found, seen=seen)
+
+
+def pass_over(store: StoreView, low: int, high: int, options: ReadOptions) -> None:
+    """Leave out bytes that are deleted.
+
+    @raise DataLost: If that is not allowed.
+    """
+    lost = DataLost(store.name, low, high)
+    if options.fail_on_data_loss:
+        raise lost
+    _log.warning("skipping bytes of the log: %s", lost)
 
 
 def _range(
@@ -216,10 +224,7 @@ def starting(store: StoreView, options: ReadOptions) -> int:
         )
     begin = store.present(offset)
     if offset < begin:
-        lost = DataLost(store.name, offset, begin)
-        if options.fail_on_data_loss:
-            raise lost
-        _log.warning("skipping bytes of the log: %s", lost)
+        pass_over(store, offset, begin, options)
     return store.aligned(offset)
 
 

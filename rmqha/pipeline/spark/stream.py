@@ -29,7 +29,6 @@ from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.errors import (
     CopyBehind,
-    DataLost,
     LogEndsBefore,
     PositionInvalid,
     RangeBroken,
@@ -38,7 +37,7 @@ from rmqha.pipeline.log.errors import (
 from rmqha.pipeline.log.log_walk import boundary
 from rmqha.pipeline.log.options import ROWS_MAX, MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, make, to_json
-from rmqha.pipeline.log.ranges import at_least, hint_at_topics, ranges_between, starting
+from rmqha.pipeline.log.ranges import at_least, hint_at_topics, pass_over, ranges_between, starting
 from rmqha.pipeline.log.reader_offsets import publish
 from rmqha.pipeline.log.reading import PATIENCE
 from rmqha.pipeline.log.stores import StoreView, open_stores
@@ -99,10 +98,7 @@ def advance(
         if low > start:
             end = low
             break
-        lost = DataLost(store.name, low, high)
-        if options.fail_on_data_loss:
-            raise lost
-        _log.warning("skipping bytes of the log: %s", lost)
+        pass_over(store, low, high, options)
         start = high
     alone = options.missing_stores is MissingStores.FAIL
     if limits.size is None and limits.rows is None and alone:
