@@ -269,12 +269,7 @@ class Broker(BrokerState, NodePart):
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
         retries = self.retries = Retries(self, admission)
         acceptance = TimerAcceptance(self.settings.timers, store.now_ms)
-        sending = Sending(
-            state=self,
-            admission=admission,
-            retries=retries,
-            timers=acceptance,
-        )
+        sending = Sending(state=self, admission=admission, retries=retries, timers=acceptance)
         replies = Replies(self, admission, self._may_see)
         self.transactions = Transactions(
             self, HalfMessages(self.lookup, self.offsets), self._may_see

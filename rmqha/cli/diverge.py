@@ -94,11 +94,7 @@ def _with_store(store: Path, other: Path) -> LogComparison:
 
 
 def _with_master(
-    store: Path,
-    address: Address,
-    earliest: int | None,
-    client_port: int,
-    access: Access,
+    store: Path, address: Address, earliest: int | None, client_port: int, access: Access
 ) -> LogComparison:
     """Compare with a running master.
 
@@ -108,11 +104,7 @@ def _with_master(
 
     async def run(port: MasterClientPort) -> LogComparison:
         looking = MasterComparison(
-            ours=ours,
-            port=port,
-            folder=Path(folder),
-            earliest=earliest,
-            progress=progress,
+            ours=ours, port=port, folder=Path(folder), earliest=earliest, progress=progress
         )
         try:
             return await looking.parting()

@@ -173,10 +173,7 @@ class HASettings:
     """How long log files are kept for a replica that is not connected any more, as if it were."""
 
     retention_bytes: int = key(
-        "haRetentionGraceBytes",
-        Integer(0, LONG_MAX, "bytes"),
-        "68719476736",
-        origin=Origin.OURS,
+        "haRetentionGraceBytes", Integer(0, LONG_MAX, "bytes"), "68719476736", origin=Origin.OURS
     )
     """Most bytes of the log, from where such a replica goes on to the end, for which files are kept
     for it."""

@@ -23,13 +23,7 @@ from rmqha.config.settings import ClientAuth, Settings, TlsMode, TlsSettings
 from rmqha.config.sources import DEFAULT, SettingsDraft, read
 from rmqha.config.store_settings import DEFAULT_MAX_MESSAGE_SIZE, fitting_message_size
 from rmqha.config.values import INT_MAX
-from rmqha.config.vocabulary import (
-    BROKER_FILE,
-    NAMESRV_FILE,
-    SECTIONS,
-    TLS_FILE,
-    Vocabulary,
-)
+from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE, SECTIONS, TLS_FILE, Vocabulary
 from rmqha.errors import BadValue
 from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD, MIN_BLANK
 from rmqha.wire.ports import VIP_STEP
@@ -467,8 +461,4 @@ def _build(draft: SettingsDraft) -> Settings:
     sections: dict[str, Any] = {
         section: declared(**values[section]) for section, declared in SECTIONS.items()
     }
-    return Settings(
-        **sections,
-        ignored=tuple(draft.ignored),
-        notes=tuple(draft.notes),
-    )
+    return Settings(**sections, ignored=tuple(draft.ignored), notes=tuple(draft.notes))

@@ -50,10 +50,7 @@ _HEADINGS = {
     "pop": ("POP", "How groups of RocketMQ 5 share out what they consume."),
     "registration": ("Name servers", "When and how a broker registers with them."),
     "ha": ("Replication", "Both sides of the HA port."),
-    "tls": (
-        "TLS",
-        "What a node connects with, and replication; the client ports' keys are above.",
-    ),
+    "tls": ("TLS", "What a node connects with, and replication; the client ports' keys are above."),
     "controller": ("Controller mode", "A set whose master is elected."),
     "etcd": ("etcd", "Where controllerType=etcd has it coordinate a set."),
     "admin": (
@@ -183,11 +180,7 @@ def _key_row(key: Key, meaning: str) -> tuple[str, ...]:
     else:
         default = f"``{key.default}``" if key.default else "empty"
     name = ", also ".join(f"``{key_name}``" for key_name in key.names)
-    return (
-        name + _MARKS[key.origin],
-        default,
-        f"{_as_rst(meaning)}{_allowed(key.kind.allowed)}",
-    )
+    return (name + _MARKS[key.origin], default, f"{_as_rst(meaning)}{_allowed(key.kind.allowed)}")
 
 
 def _allowed(words: str) -> str:

@@ -141,8 +141,7 @@ class TlsSettings:
         Switch(),
         "false",
         derived=Derived(
-            "true with tlsMode=enforcing, else false",
-            lambda of: of("tlsMode") is TlsMode.ENFORCING,
+            "true with tlsMode=enforcing, else false", lambda of: of("tlsMode") is TlsMode.ENFORCING
         ),
         aliases=("tls.enable", "useTLS"),
     )

@@ -305,10 +305,7 @@ _NAMESRV_GROUPS = {
         needWaitForService waitSecondsForService""",
 }
 
-_SHARED = (
-    "it tunes Netty",
-    "it is about Java's process, logs or metrics",
-)
+_SHARED = ("it tunes Netty", "it is about Java's process, logs or metrics")
 """The reasons that hold for a name server too."""
 
 NAMESRV_HARMLESS: dict[str, str] = {
@@ -388,10 +385,7 @@ class Vocabulary:
 
 
 BROKER_FILE = Vocabulary(
-    tuple(key for key in KEYS if key.section != "namesrv"),
-    HARMLESS,
-    UNSUPPORTED,
-    DEAD,
+    tuple(key for key in KEYS if key.section != "namesrv"), HARMLESS, UNSUPPORTED, DEAD
 )
 """A C{broker.conf}."""
 

@@ -89,12 +89,7 @@ class Epoch:
         if known is not None:
             start, marks, continued = known["start"], known["marks"], True
         self = cls(
-            path=path,
-            master=master,
-            id=uuid4().hex,
-            start=start,
-            marks=marks,
-            continued=continued,
+            path=path, master=master, id=uuid4().hex, start=start, marks=marks, continued=continued
         )
         self._log.info(
             "Log epoch {id} {kind} byte {start}; the log ends at byte {end}",

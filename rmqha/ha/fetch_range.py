@@ -63,12 +63,7 @@ class MasterReplica:
             said = f"it says it holds [{bounds.min_offset}, {bounds.max_offset})"
             raise ReplicaLacks(self.port.peer, start, said)
         protocol = RangeProtocol(
-            start=start,
-            stop=stop,
-            port=self.port,
-            out=out,
-            came=came,
-            file_size=self.file_size,
+            start=start, stop=stop, port=self.port, out=out, came=came, file_size=self.file_size
         )
         await self._wait(ours_alone(self.port).connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):

@@ -144,6 +144,5 @@ class KnownReplicas:
 
     def _not_written(self, failure: Failure) -> None:
         self._log.warn(
-            "Cannot write down the addresses of replicas: {error}",
-            error=failure.getErrorMessage(),
+            "Cannot write down the addresses of replicas: {error}", error=failure.getErrorMessage()
         )

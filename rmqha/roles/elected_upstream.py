@@ -203,11 +203,7 @@ class ElectedUpstream(Upstream):
         }
         if isinstance(group, EtcdSet):
             return EtcdMembership(
-                set=group,
-                settings=settings,
-                client=self.client,
-                changed=self.watch.hurry,
-                **common,
+                set=group, settings=settings, client=self.client, changed=self.watch.hurry, **common
             )
         beats = controllers(settings, node.connect(), node.environment.now_ms)
         return Membership(group=group, beats=beats, settings=settings.controller, **common)

@@ -22,11 +22,7 @@ from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
-from rmqha.broker.tables.current_settings import (
-    CHANGEABLE,
-    changes_between,
-    with_changes,
-)
+from rmqha.broker.tables.current_settings import CHANGEABLE, changes_between, with_changes
 from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, RequestRefused, StoreError
 from rmqha.event_file import event_path

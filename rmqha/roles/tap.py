@@ -23,14 +23,7 @@ from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import BEFORE, MEMBER, NAMESRV, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint, Folder
-from rmqha.errors import (
-    BadValue,
-    ConfigError,
-    Refused,
-    RemotingFrameError,
-    RmqhaError,
-    StoreError,
-)
+from rmqha.errors import BadValue, ConfigError, Refused, RemotingFrameError, RmqhaError, StoreError
 from rmqha.net import lean_reactor
 from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.credentials import read_credentials
@@ -113,30 +106,15 @@ class Options(usage.Options):
         "[--conf FILE] [--set KEY=VALUE]..."
     )
     optParameters = [
-        [
-            "role",
-            "r",
-            None,
-            "master, slave, member or namesrv; what brokerRole says when absent.",
-        ],
-        [
-            "conf",
-            "c",
-            None,
-            "The role's file to read; RocketMQ's defaults when absent.",
-        ],
+        ["role", "r", None, "master, slave, member or namesrv; what brokerRole says when absent."],
+        ["conf", "c", None, "The role's file to read; RocketMQ's defaults when absent."],
         [
             "slave-of",
             None,
             None,
             "HOST or HOST:PORT: run a slave of the master there; its client port or its HA port.",
         ],
-        [
-            "store",
-            None,
-            None,
-            "The folder of the store, like --set storePathRootDir=DIR.",
-        ],
+        ["store", None, None, "The folder of the store, like --set storePathRootDir=DIR."],
     ]
     optFlags = [
         [

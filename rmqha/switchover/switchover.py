@@ -356,9 +356,7 @@ class Switchover(WayBack):
         if new is not None and not new.is_master:
             # It may have more than it had, and know the number, if the old one was restored before.
             under_way = evolve(
-                under_way,
-                end=max(new.end, under_way.end),
-                epoch=max(new.epoch, under_way.epoch),
+                under_way, end=max(new.end, under_way.end), epoch=max(new.epoch, under_way.epoch)
             )
         if new is None or not new.is_master:
             under_way = evolve(

@@ -34,12 +34,7 @@ class Grant(IntFlag):
     EITHER = PUB | SUB
 
 
-_WORDS = {
-    "PUB": Grant.PUB,
-    "SUB": Grant.SUB,
-    "PUB|SUB": Grant.EITHER,
-    "SUB|PUB": Grant.EITHER,
-}
+_WORDS = {"PUB": Grant.PUB, "SUB": Grant.SUB, "PUB|SUB": Grant.EITHER, "SUB|PUB": Grant.EITHER}
 
 
 def permission(text: str) -> Grant:

@@ -97,9 +97,7 @@ class Meter:
         (began, total, times), (ended, last, last_times) = samples[0], samples[-1]
         count, steps = last - total, last_times - times
         return StatsItem(
-            sum=count,
-            tps=count / (ended - began),
-            avgpt=count / steps if steps else 0.0,
+            sum=count, tps=count / (ended - began), avgpt=count / steps if steps else 0.0
         )
 
     def stats(self) -> BrokerStats:

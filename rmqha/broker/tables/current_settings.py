@@ -144,6 +144,5 @@ def _value(key: Key, text: str) -> Any:
         return key.kind.parse(text.strip())
     except ValueError:
         raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"{key.name}={text[:64]} is not allowed: {key.kind.allowed}",
+            ResponseCode.SYSTEM_ERROR, f"{key.name}={text[:64]} is not allowed: {key.kind.allowed}"
         ) from None

@@ -92,10 +92,7 @@ def asks_brokers(command: Callable[..., Any]) -> Callable[..., Any]:
         if cluster and not servers:
             raise click.UsageError("--cluster needs -n: a name server knows the clusters")
         way = Way(
-            brokers=brokers,
-            name_servers=servers,
-            cluster=cluster,
-            access=given.pop("access"),
+            brokers=brokers, name_servers=servers, cluster=cluster, access=given.pop("access")
         )
         return command(way=way, **given)
 

@@ -86,11 +86,7 @@ class EntryKind(Generic[E]):
         return self.rows(await self.at(lack, name))
 
     async def change(
-        self,
-        site: BrokerSite,
-        name: str,
-        changes: dict[str, Any],
-        put: Put[E],
+        self, site: BrokerSite, name: str, changes: dict[str, Any], put: Put[E]
     ) -> list[dict[str, Any]]:
         """Change one where it is: it is read, and written whole.
 

@@ -220,9 +220,7 @@ def delete(way: Way, name: str, offsets: bool, as_json: bool) -> None:
                 rows += await forget(site, masters, has, topic)
         # Last, so that a deletion by halves finds it again.
         await at_each(
-            list(there),
-            lambda each: each.delete_group(name, offsets=offsets),
-            f"{name} is deleted",
+            list(there), lambda each: each.delete_group(name, offsets=offsets), f"{name} is deleted"
         )
         return [*rows, *({"name": name, "at": each.address, "is": "group"} for each in there)]
 

@@ -12,12 +12,7 @@ from rmqha.cli.brokers.entries import EntryKind, alike
 from rmqha.cli.brokers.shown import moment_at, show
 from rmqha.cli.common import Commands, Whole, note
 from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
-from rmqha.wire.names import (
-    BROKERS_TOPIC_PREFIX,
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-)
+from rmqha.wire.names import BROKERS_TOPIC_PREFIX, DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
 
 PERMISSIONS = {"rw": READ | WRITE, "r": READ, "w": WRITE, "none": 0}
@@ -201,10 +196,7 @@ async def _routed(site: BrokerSite, masters: dict[BrokerAdmin, BrokerFacts], nam
 
 
 async def forget(
-    site: BrokerSite,
-    masters: dict[BrokerAdmin, BrokerFacts],
-    there: list[BrokerAdmin],
-    name: str,
+    site: BrokerSite, masters: dict[BrokerAdmin, BrokerFacts], there: list[BrokerAdmin], name: str
 ) -> list[dict[str, Any]]:
     """Delete a topic, first at brokers, then at the name servers of the cluster.
 

@@ -77,12 +77,7 @@ def show(state: SetState, name: str, member: int, *, as_json: bool) -> int:
 @click.option("--cluster", required=True, metavar="NAME", help="The set's brokerClusterName.")
 @click.option("--set", "name", required=True, metavar="NAME", help="The set's brokerName.")
 @click.option(
-    "--id",
-    "member",
-    required=True,
-    type=Whole(1),
-    metavar="N",
-    help="The member's controller id.",
+    "--id", "member", required=True, type=Whole(1), metavar="N", help="The member's controller id."
 )
 @TLS
 @JSON

@@ -123,11 +123,7 @@ def _tell_queues(found: Stats, console: Console) -> None:
     for each in found.queues:
         numbers = (each.queue_id, each.messages, each.bytes, each.first, each.last)
         table.add_row(
-            each.store,
-            each.topic,
-            *map(str, numbers),
-            _time(each.earliest),
-            _time(each.latest),
+            each.store, each.topic, *map(str, numbers), _time(each.earliest), _time(each.latest)
         )
     console.print(table)
 

@@ -121,13 +121,7 @@ def verify(
     else:
         assert isinstance(stores, Mapping), "checked above"
         report = compare(
-            session,
-            stores,
-            chunk=chunk,
-            sum=sum,
-            end=end,
-            point_file=point_file,
-            shown=shown,
+            session, stores, chunk=chunk, sum=sum, end=end, point_file=point_file, shown=shown
         )
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))

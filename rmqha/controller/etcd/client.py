@@ -63,13 +63,7 @@ _LATE = (
 _WRAPPED = (RequestGenerationFailed, RequestTransmissionFailed, ResponseFailed)
 """Errors that have another in them: the first if a request is given up while it is written."""
 
-_LOST = (
-    *_WRAPPED,
-    *_LATE,
-    error.ConnectionClosed,
-    OSError,
-    ValueError,
-)
+_LOST = (*_WRAPPED, *_LATE, error.ConnectionClosed, OSError, ValueError)
 """How one fails that may have."""
 
 _WORDS = 256

@@ -52,10 +52,7 @@ PAUSE = 1.0
 NOT_AGAIN = 5.0
 """Seconds after which a member that did not reach its goal gets another one."""
 
-_SUPERSEDED = (
-    ControllerResponseCode.FENCED_MASTER_EPOCH,
-    ControllerResponseCode.INVALID_MASTER,
-)
+_SUPERSEDED = (ControllerResponseCode.FENCED_MASTER_EPOCH, ControllerResponseCode.INVALID_MASTER)
 
 
 @frozen

@@ -43,10 +43,7 @@ class Roster:
     _log = Logger()
 
     def judge(
-        self,
-        said: SlaveHandshake,
-        host: str,
-        then: Callable[[HandshakeRejected | None], object],
+        self, said: SlaveHandshake, host: str, then: Callable[[HandshakeRejected | None], object]
     ) -> None:
         """Decide about a slave.
 

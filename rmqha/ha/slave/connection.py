@@ -16,12 +16,7 @@ from __future__ import annotations
 import typing
 
 from attrs import define, field
-from twisted.internet.interfaces import (
-    IDelayedCall,
-    IPushProducer,
-    IReactorTime,
-    ITCPTransport,
-)
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure

@@ -230,8 +230,7 @@ class FollowState(NodePart):
         log = connection.log
         verdict = self._search.begins(connection.question.ask, offset, log.end)
         self._follow(
-            verdict,
-            f"the master has nothing below our end {log.end}, its bytes begin at {offset}",
+            verdict, f"the master has nothing below our end {log.end}, its bytes begin at {offset}"
         )
         return verdict is SearchResult.GO_ON
 

@@ -51,12 +51,7 @@ WANTS_TLS = (
 
 
 def ha_endpoint(
-    reactor: Any,
-    host: str,
-    port: int,
-    *,
-    local_address: str = "",
-    tls: OutgoingTls = IN_CLEAR_TEXT,
+    reactor: Any, host: str, port: int, *, local_address: str = "", tls: OutgoingTls = IN_CLEAR_TEXT
 ) -> IStreamClientEndpoint:
     """What connects to an HA port.
 

@@ -17,13 +17,7 @@ import orjson
 from attrs import frozen
 
 from rmqha.wire.log.encode import MAX_PROPERTIES
-from rmqha.wire.log.layout import (
-    BODY_AT,
-    MAGIC_V1,
-    SYS_FLAG_AT,
-    born_extra,
-    store_extra,
-)
+from rmqha.wire.log.layout import BODY_AT, MAGIC_V1, SYS_FLAG_AT, born_extra, store_extra
 from rmqha.wire.log.properties import PAIR_END, encode
 from rmqha.wire.log.record import magic_at
 from rmqha.wire.names import POP_HANDLE

@@ -97,10 +97,7 @@ class DelayOffsets:
         return self.log_end is not None and self.log_end <= end
 
     def at(
-        self,
-        log_end: int | None,
-        offsets: dict[int, int],
-        timers: TimerProgress | None = None,
+        self, log_end: int | None, offsets: dict[int, int], timers: TimerProgress | None = None
     ) -> DelayOffsets:
         """The same with other offsets, and with where the log has to end for them."""
         own = (LOG_END, TIMERS)
