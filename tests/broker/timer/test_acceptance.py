@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rmqha.config.broker_settings import BrokerSettings, TimerSettings
+from rmqha.wire.log.encode import MAX_PROPERTIES
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -65,6 +66,24 @@ class AcceptanceTests(TimerTestCase):
             (1, "accurate timer message is not enabled, timerWheelEnable is false"),
         )
         self.assertEqual((self.got(), self.waiting()), ([], []))
+
+    def test_largest(self) -> None:
+        """What is accepted comes, however little room is left for what is said of its times; with
+        a body and properties that are as large as may be, and where it is stored anew.
+        """
+        for more in (2000, 12_000):
+            self.begin(timers=TimerSettings(roll_window=3))
+            taken, topic = set(), f"T{more}"
+            for size in range(MAX_PROPERTIES - 400, MAX_PROPERTIES + 1, 5):
+                body = b"%d" % size + bytes(60_000)
+                told = {"TIMER_DELAY_MS": str(more), "pad": "p" * (size - 60)}
+                if not self.send(body, topic, **told).code:
+                    taken.add(body)
+            self.assertGreater(len(taken), 20)
+            self.skips(more / 1000 + 1)
+            self.assertEqual(sorted(taken), sorted(self.got(topic)))
+            self.assertEqual(self.serving.timers.undeliverable, 0)
+            self.stop()
 
     def test_level_wins(self) -> None:
         """A delay level takes the other times away."""
