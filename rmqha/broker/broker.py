@@ -299,7 +299,8 @@ class Broker(BrokerState, NodePart):
         self._holds = LongPolling(self.clock, self.store.queues, self.store.dispatcher)
         pulls = Pulls(self, reader, self._holds)
         self.current.changed.append(lambda: reader.apply(self.current.settings.pull))
-        self.pop = PopService(self, self.revival, reader, self.registry.calls)
+        self.pop = PopService(self, self.revival, reader)
+        self.pop.acks.calls = self.registry.calls
         if self.lane is not None:
             self.lane.acked = self.pop.acks.take
         progress = Progress(self, reader, self.levels.table)

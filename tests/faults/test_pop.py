@@ -34,6 +34,7 @@ class PopTests(FaultTestCase):
     def assertAll(self, books: Books) -> None:
         """Each message was handed out, and none that was done with."""
         self.tell(str(books))
+        self.maxDiff = None
         self.assertEqual(books.wrong, [], "done with, and handed out again")
         self.assertEqual(books.lost, set(), "never handed out, or not done with")
 

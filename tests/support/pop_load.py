@@ -188,14 +188,16 @@ class PopLoad:
                 self.books.unknown.discard(body)
                 if self.books.done.get(body, asked) < asked:
                     self.books.wrong.append(f"{body!r}: {topic} {handle}")
-        while kept:
-            self._acknowledge(client, *kept.pop())
+        if kept:
+            self._acknowledge(client, kept)
+            kept.clear()
+        acked: list[_Handed] = []
         for body, handle, topic in found:
             choice = self.random.random()
             if kept is not None and choice < self.kept:
                 kept.append((body, handle, topic))
             elif choice < share:
-                self._acknowledge(client, body, handle, topic)
+                acked.append((body, handle, topic))
             elif choice < share + (1 - share) / 2:
                 # A stock broker that is asked within the millisecond of the pop names both check
                 # points alike, and takes the ack of the first for both: it loses the message.
@@ -214,27 +216,36 @@ class PopLoad:
                         ),
                     )
                 )
+        # Of some pops each waits for the answer to the one before.
+        size = self.random.choice((1, len(acked) or 1))
+        for first in range(0, len(acked), size):
+            self._acknowledge(client, acked[first : first + size])
         if not found:
             time.sleep(0.05)
         return bool(found)
 
-    def _acknowledge(self, client: Remote, body: bytes, handle: PopHandle, topic: str) -> None:
-        """Say that a message is done with."""
-        request = AckMessageRequest(
-            consumer_group=self.group,
-            topic=topic,
-            queue_id=handle.queue_id,
-            handle=str(handle),
-            offset=handle.offset,
-        )
-        self.books.unknown.add(body)
-        answer = client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
-        now = time.time()
-        if not answer.code and now * 1000 < handle.pop_time + handle.invisible - LATE:
-            with self.books.lock:
-                self.books.done.setdefault(body, now)
-        elif answer.code in NOTHING_DONE:
-            self.books.unknown.discard(body)
+    def _acknowledge(self, client: Remote, some: list[_Handed]) -> None:
+        """Say together that messages are done with."""
+        asked = []
+        for _, handle, topic in some:
+            request = AckMessageRequest(
+                consumer_group=self.group,
+                topic=topic,
+                queue_id=handle.queue_id,
+                handle=str(handle),
+                offset=handle.offset,
+            )
+            asked.append(Command.request(RequestCode.ACK_MESSAGE, request))
+        self.books.unknown.update(body for body, _, _ in some)
+        answers, now = client.ask_all(asked), time.time()
+        numbers = {command.opaque: each for command, each in zip(asked, some, strict=True)}
+        for answer in answers:
+            body, handle, _ = numbers[answer.opaque]
+            if not answer.code and now * 1000 < handle.pop_time + handle.invisible - LATE:
+                with self.books.lock:
+                    self.books.done.setdefault(body, now)
+            elif answer.code in NOTHING_DONE:
+                self.books.unknown.discard(body)
 
     def drain(self, port: int, quiet: float = 0.0) -> None:
         """Acknowledge what is left, until nothing comes for so many seconds, or for longer than

@@ -61,7 +61,7 @@ GATHERING = 0.005
 """Seconds within which acks of one check point are stored together, if they come in a burst."""
 
 
-@define
+@define(kw_only=True)
 class _Gathered:
     """Acks of one check point.
 
@@ -132,7 +132,7 @@ class AckRequests:
     positions: PopPositions
     revival: Revival
     ordered: OrderedPops
-    calls: Calls
+    calls: Calls = field(factory=Calls, init=False)
     # How deep we are in requests that came together, what is acknowledged and not stored, the first
     # to be stored first, and what of it came now.
     _depth: int = field(default=0, init=False)
@@ -337,7 +337,7 @@ class AckRequests:
         each = self._gathered.get(key)
         if each is None:
             until = self.state.clock.seconds() + GATHERING
-            each = self._gathered[key] = _Gathered(found, until)
+            each = self._gathered[key] = _Gathered(found=found, until=until)
         self._now[key] = None
         return each
 

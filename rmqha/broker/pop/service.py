@@ -23,7 +23,6 @@ from rmqha.broker.pop.pop import Pops
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
-from rmqha.net.remoting.calls import Calls
 from rmqha.wire.remoting.bodies.request_modes import RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 
@@ -33,13 +32,11 @@ class PopService:
     """Hands messages out, and takes them back.
 
     @ivar revival: Knows which are open, and lets them come again.
-    @ivar calls: Is told how long acks took that came in runs.
     """
 
     state: BrokerState
     revival: Revival
     reader: QueueReader
-    calls: Calls
     polling: Polling = field(init=False)
     _positions: PopPositions = field(init=False)
     _ordered: OrderedPops = field(init=False)
@@ -60,7 +57,6 @@ class PopService:
             positions=self._positions,
             revival=self.revival,
             ordered=self._ordered,
-            calls=self.calls,
         )
         store.dispatcher.on_units.append(self.polling.on_units)
         store.dispatcher.on_pause.append(self.polling.on_pause)
