@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
+from lab.bench import timers
 from lab.bench.processes import all_descriptors
 from lab.bench.report import percentile
 from lab.bench.sends import BATCH, BATCHES, BODY, MANY, PATIENCE, WARM_MESSAGES, figures
@@ -178,23 +179,23 @@ TIMERS = Kind(what="timer, due after 0.5 s", kind="timer", threads=64, goal=1.5)
 
 
 def _timers(pair: Pair, turn: Turn) -> Seen:
-    """Timer messages, until the last one is delivered."""
+    """Timer messages, until the last one is delivered; and once ten thousand of one second."""
     if pair.tool.version.startswith("4"):
         raise jars.Missing("no timer messages before RocketMQ 5")
     count = TIMERS.count // 4 if turn.quick or turn.number < 0 else TIMERS.count
     with Remote(pair.master.port) as broker:
-        begun, wanted = time.monotonic(), _end(broker, pair.topic) + count
+        begun, wanted = time.monotonic(), timers.end_of(broker, pair.topic, QUEUES) + count
         seen = pair.send(count, TIMERS.threads, kind=TIMERS.kind).seen("timers")
-        until(lambda: _end(broker, pair.topic) >= wanted, "all are delivered", PATIENCE, pause=0.05)
-    return {**seen, "delivered": count / (time.monotonic() - begun)}
-
-
-def _end(broker: Remote, topic: str) -> int:
-    """Messages in all queues of a topic."""
-    asked = [{"topic": topic, "queueId": str(queue)} for queue in range(QUEUES)]
-    code = RequestCode.GET_MAX_OFFSET
-    answers = broker.ask_all([Command(code=code, ext=ext) for ext in asked])
-    return sum(int(answer.ext["offset"]) for answer in answers)
+        until(
+            lambda: timers.end_of(broker, pair.topic, QUEUES) >= wanted,
+            "all are delivered",
+            PATIENCE,
+            pause=0.05,
+        )
+    found = {**seen, "delivered": count / (time.monotonic() - begun)}
+    if turn.number == 0:
+        found["late"] = timers.lateness(pair.master.pid, pair.master.port, "evenly", turn)["p99"]
+    return found
 
 
 MEMBERS, ONE_BY_ONE, BEFORE = 3, 1000, 200
@@ -353,7 +354,8 @@ BENCH = Bench(
                     "and delivered",
                     "messages/s",
                     TIMERS.goal,
-                )
+                ),
+                Figure("late", "10,000 timer messages of one second, lateness, p99", "ms"),
             ],
             until=1500.0,
         ),

@@ -18,7 +18,7 @@ from lab.bench.busy_master import batch_of, processor
 from lab.bench.report import percentile
 from lab.bench.stock import STOCK
 from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
-from lab.harness.nodes import Node
+from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, make_topic, pull, records, send
 from rmqha.wire.names import TIMER_DELIVER
 from rmqha.wire.remoting.codes import RequestCode
@@ -37,8 +37,8 @@ PATIENCE = 300.0
 DAY = 86_400_000
 
 
-def _sent(number: int, due: int) -> Command:
-    command = send(TOPIC, b"%d" % number + BODY, number % QUEUES)
+def _sent(number: int, due: int, topic: str = TOPIC) -> Command:
+    command = send(topic, b"%d" % number + BODY, number % QUEUES)
     command.ext["i"] = f"{TIMER_DELIVER}\x01{due}\x02UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02"
     return command
 
@@ -59,19 +59,14 @@ def _send(client: Remote, commands: Sequence[Command]) -> None:
 
 
 @contextmanager
-def _masters(field: Field) -> Iterator[dict[str, tuple[Node, Remote]]]:
-    found: dict[str, tuple[Node, Remote]] = {}
+def _master(field: Field) -> Iterator[dict[str, tuple[Node, str]]]:
+    node = Node(field.folder / "timers", "master", **STOCK)
     try:
-        for how in MOMENTS:
-            node = Node(field.folder / "timers", "master", how.replace(" ", "-"), **STOCK)
-            found[how] = node, Remote(node.start().port)
-            found[how][1].ask(make_topic(TOPIC, QUEUES))
-        yield found
+        node.start()
+        yield {how: (node, how) for how in MOMENTS}
     finally:
-        for node, client in found.values():
-            client.close()
-            node.kill9()
-        shutil.rmtree(field.folder / "timers")
+        node.kill9()
+        shutil.rmtree(node.folder)
 
 
 MOMENTS: dict[str, Callable[[int, int], int]] = {
@@ -81,29 +76,49 @@ MOMENTS: dict[str, Callable[[int, int], int]] = {
 """When each message is due, in milliseconds of a second."""
 
 
-def _lateness(contender: tuple[Node, Remote], turn: Turn) -> Seen:
-    node, client = contender
-    count, moment = 2000 if turn.quick else 10_000, MOMENTS[node.name.replace("-", " ")]
-    # Whatever the machine does: all have come before the first one is due.
-    second = round(time.time() * 1000) + 15_000 + 2 * count
-    _send(client, [_sent(number, second + moment(number, count)) for number in range(count)])
-    time.sleep(max(1.0, second / 1000 - 1.0 - time.time()))
-    used = processor(node.pid)
-    # Nobody asks how it is meanwhile: its status costs as much as hundreds of messages.
-    time.sleep(3.0)
-    node.until(lambda status: not _waiting(status), "all are delivered", PATIENCE)
-    used = processor(node.pid) - used
-    late = [one for queue_id in range(QUEUES) for one in _lates(client, queue_id)]
+def _lateness(contender: tuple[Node, str], turn: Turn) -> Seen:
+    node, how = contender
+    return lateness(node.pid, node.port, how, turn)
+
+
+def lateness(pid: int, port: int, how: str, turn: Turn) -> Seen:
+    """How late messages are that are due in one second.
+
+    @param pid: The broker's, which has a topic by the name C{how} once only.
+    @param how: One of L{MOMENTS}.
+    """
+    count, topic = 2000 if turn.quick else 10_000, "".join(how.split())
+    with Remote(port) as client:
+        client.ask(make_topic(topic, QUEUES))
+        # Whatever the machine does: all have come before the first one is due.
+        second = round(time.time() * 1000) + 15_000 + 2 * count
+        dues = [second + MOMENTS[how](number, count) for number in range(count)]
+        _send(client, [_sent(number, due, topic) for number, due in enumerate(dues)])
+        time.sleep(max(1.0, second / 1000 - 1.0 - time.time()))
+        used = processor(pid)
+        # Nobody asks how it is meanwhile: its status costs as much as hundreds of messages.
+        time.sleep(3.0)
+        until(lambda: end_of(client, topic, QUEUES) == count, "delivered", PATIENCE, pause=0.1)
+        used = processor(pid) - used
+        late = [one for queue_id in range(QUEUES) for one in _lates(client, topic, queue_id)]
     if len(late) != count or min(late) < 0:
         raise AssertionError(f"{len(late)} of {count} came, the first {min(late)} ms late")
     p50, p99 = (percentile(late, share) for share in (0.5, 0.99))
     return {"p50": p50, "p99": p99, "most": max(late), "processor": 1e6 * used / count}
 
 
-def _lates(client: Remote, queue_id: int) -> Iterator[float]:
+def end_of(broker: Remote, topic: str, queues: int) -> int:
+    """Messages in all queues of a topic."""
+    asked = [{"topic": topic, "queueId": str(queue)} for queue in range(queues)]
+    code = RequestCode.GET_MAX_OFFSET
+    answers = broker.ask_all([Command(code=code, ext=ext) for ext in asked])
+    return sum(int(answer.ext["offset"]) for answer in answers)
+
+
+def _lates(client: Remote, topic: str, queue_id: int) -> Iterator[float]:
     """Milliseconds that each was late."""
     offset = 0
-    while not (answer := client.ask(pull(TOPIC, "readers", offset, queue_id))).code:
+    while not (answer := client.ask(pull(topic, "readers", offset, queue_id))).code:
         offset = int(answer.ext["nextBeginOffset"])
         for record in records(answer):
             yield float(record.store_timestamp - int(record.properties[TIMER_DELIVER]))
@@ -152,7 +167,7 @@ _FOUND = "a start that finds timer messages, until all are known"
 ROWS = [
     Row(
         name="timers",
-        set_up=_masters,
+        set_up=_master,
         load=_lateness,
         figures=[
             Figure(
