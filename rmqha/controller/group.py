@@ -141,8 +141,7 @@ class ControllerGroup:
         for address in addresses:
             if found.called:
                 break
-            asked = Deferred.fromCoroutine(self.leader_by(address))
-            asked.addBoth(told, address)
+            Deferred.fromCoroutine(self.leader_by(address)).addBoth(told, address)
         return await found
 
     async def leader_by(self, address: str) -> str:

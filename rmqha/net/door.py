@@ -30,8 +30,7 @@ def host_of(address: IAddress | None) -> str:
     """The network address of a peer, without the port.  An IPv4 peer of an IPv6 socket is the same
     host as without.
     """
-    host = str(getattr(address, "host", None) or address)
-    return host.removeprefix("::ffff:")
+    return str(getattr(address, "host", None) or address).removeprefix("::ffff:")
 
 
 def peer_of(address: IAddress | None) -> str:

@@ -20,6 +20,7 @@ from attrs import field, frozen
 
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import other_first
+from rmqha.logfiles.typed_table import Natural, structured
 from rmqha.tier.errors import TierManifestInvalid, TierOfAnotherLog
 from rmqha.tier.objects import ObjectFolder
 from rmqha.wire.log.log_identity import LogIdentity
@@ -66,7 +67,8 @@ class TierIdentity:
             if table["version"] != VERSION:
                 raise ValueError(f"version {table['version']}, expected {VERSION}")
             log = LogIdentity.from_json(table["identity"])
-            return cls(log=log, begin=int(table["firstOffset"]), where=where)
+            begin = structured(table["firstOffset"], Natural, "firstOffset")
+            return cls(log=log, begin=begin, where=where)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise TierManifestInvalid(where, f"{type(error).__name__}: {error}") from error
 

@@ -18,6 +18,7 @@ from isal.isal_zlib import crc32
 
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.published import Split
+from rmqha.logfiles.typed_table import Long, Natural, structured
 from rmqha.tier.errors import TierManifestInvalid
 from rmqha.wire.store_layout import COMMITLOG
 
@@ -136,16 +137,18 @@ class FileManifest:
     def _of(cls, table: dict[str, Any]) -> Self:
         if table["version"] != VERSION:
             raise ValueError(f"version {table['version']}, expected {VERSION}")
-        raw = bytes.fromhex(table["crc32"])
+        raw = bytes.fromhex(structured(table["crc32"], str, "crc32"))
+        splits = structured(table["splits"], tuple[tuple[Natural, Natural, Long], ...], "splits")
+        before = structured(table.get("before"), tuple[Natural, Natural] | None, "before")
         made = cls(
-            start=int(table["firstOffset"]),
-            end=int(table["lastOffset"]),
-            block=int(table["blockSize"]),
+            start=structured(table["firstOffset"], Natural, "firstOffset"),
+            end=structured(table["lastOffset"], Natural, "lastOffset"),
+            block=structured(table["blockSize"], Natural, "blockSize"),
+            uploaded=structured(table["uploaded"], Natural, "uploaded"),
             sums=tuple(int.from_bytes(raw[row : row + 4], "big") for row in range(0, len(raw), 4)),
-            splits=tuple(Split(*map(int, each)) for each in table["splits"]),
-            broker=str(table["brokerName"]),
-            uploaded=int(table["uploaded"]),
-            before=Before(*map(int, table["before"])) if table.get("before") else None,
+            splits=tuple(Split(*each) for each in splits),
+            broker=structured(table["brokerName"], str, "brokerName"),
+            before=Before(*before) if before else None,
         )
         if made.block < 1 or len(made.sums) != -(-made.size // made.block):
             raise ValueError(

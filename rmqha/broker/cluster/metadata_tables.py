@@ -36,6 +36,7 @@ from rmqha.periodic import Job
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.fields import camel
 from rmqha.wire.remoting.json_body import from_json
 from rmqha.wire.store_layout import METADATA, OWN_FOLDER
 
@@ -231,7 +232,7 @@ class Copies:
         offsets = self.offsets
         return {
             "master": self.master or None,
-            **{_camel(name): part.status() for name, part in self.parts.items()},
+            **{camel(name, " "): part.status() for name, part in self.parts.items()},
             "resets": offsets.resets,
             "regressions": offsets.regressions,
             "owed": sum(map(len, self.owed.committed.values())),
@@ -424,8 +425,3 @@ class Copies:
             epoch=self.parts[TOPICS].epoch,
             committed={key: dict(queues) for key, queues in self.owed.committed.items()},
         )
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split()
-    return first + "".join(word.capitalize() for word in rest)

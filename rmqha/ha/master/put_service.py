@@ -104,8 +104,7 @@ class Writer:
             return
         replicas = self.role is BrokerRole.SYNC_MASTER
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
-            flushed = self._flushed(begin, end, waits, replicas)
-            flushed.addErrback(_unknown).addCallback(done)
+            self._flushed(begin, end, waits, replicas).addErrback(_unknown).addCallback(done)
         elif replicas:
             self.transfer.tell(begin, end, waits, done)
         else:

@@ -122,8 +122,7 @@ class MasterBounds:
             raise RuntimeInfoInvalid(
                 "commitLogMaxOffset", f"{end}, below commitLogMinOffset {first}"
             )
-        boot = _number(table, "bootTimestamp")
-        return cls(first, end, boot, BrokerIdentity.of_table(table))
+        return cls(first, end, _number(table, "bootTimestamp"), BrokerIdentity.of_table(table))
 
 
 def _number(table: dict[Any, Any], key: str, least: int = 0) -> int:

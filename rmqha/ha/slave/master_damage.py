@@ -93,8 +93,7 @@ class MasterDamage:
         if error.reason != Fault.CRC.value or error.offset != log.confirmed:
             return False
         size = int.from_bytes(log.read(error.offset, 4), "big")
-        data = log.read(error.offset, size)
-        crc, end = crc_of(data), error.offset + size
+        crc, end = crc_of(log.read(error.offset, size)), error.offset + size
         before = self._suspect
         if before is None or (before.offset, before.crc) != (error.offset, crc):
             self._suspect = SuspectRecord(error.offset, crc, connection)

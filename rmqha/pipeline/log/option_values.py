@@ -18,6 +18,7 @@ from attrs import AttrsInstance, define, field, fields, frozen
 
 from rmqha.config.values import Kind
 from rmqha.pipeline.errors import OptionInvalid, OptionUnknown
+from rmqha.wire.remoting.fields import camel
 
 _SIZE = re.compile(r"(\d{1,18})\s*(|b|k|kb|m|mb|g|gb|t|tb)", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -26,7 +27,6 @@ _DELAY = re.compile(r"(\d{1,9})\s*(ms|s|m|h)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _OFFSET_MAX = 2**63 - 1
 _CAPITAL = re.compile(r"[A-Z]")
-_UNDERSCORE = re.compile(r"_([a-z])")
 
 
 class Edge(StrEnum):
@@ -296,14 +296,10 @@ def _snake(name: str) -> str:
     return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
 
 
-def _camel(name: str) -> str:
-    return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
-
-
 def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
     """The options that a class declares with L{option}, by Spark's names."""
     return {
-        _camel(attribute.name): attribute.metadata["kind"]
+        camel(attribute.name): attribute.metadata["kind"]
         for attribute in fields(cls)
         if "kind" in attribute.metadata
     }

@@ -125,8 +125,7 @@ def ranges_between(
             head = fingerprint(store.files, first)
             heads = [(first, head)] if head else []
             tails = [pair for pair in ends if first < pair[0] < last]
-            found = _range(store, file, first, last, (*heads, *tails))
-            yield evolve(found, seen=seen)
+            yield evolve(_range(store, file, first, last, (*heads, *tails)), seen=seen)
 
 
 def pass_over(store: StoreView, low: int, high: int, options: ReadOptions) -> None:

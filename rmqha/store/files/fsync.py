@@ -34,8 +34,7 @@ class FsyncInThread:
     sync: Sync = os.fdatasync
 
     def __call__(self, files: Files) -> Deferred[None]:
-        done = self.in_thread(self._all, files)
-        return done.addBoth(self._ended, files)
+        return self.in_thread(self._all, files).addBoth(self._ended, files)
 
     def _all(self, files: Files) -> None:
         for path, file in files:

@@ -216,8 +216,7 @@ def doubt(root: Path, folder: LogFolder, intent: CutIntent) -> str:
         position = at
         while position < min(end, log.end):
             ours = np.frombuffer(log.read(position, min(PIECE, end - position)), np.uint8)
-            theirs = np.frombuffer(copy.read(len(ours)), np.uint8)
-            other = (ours != theirs) & (ours != 0)
+            other = (ours != np.frombuffer(copy.read(len(ours)), np.uint8)) & (ours != 0)
             if other.any():
                 return f"byte {position + int(np.argmax(other))} was written after it"
             position += len(ours)

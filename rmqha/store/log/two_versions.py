@@ -176,8 +176,7 @@ def judge_place(
     start = _record_start(log, at)
     ours = bytes(log.read(start, at - start + len(theirs)))
     whole = ours[: at - start] + theirs
-    file_end = log.file_end(start)
-    found = judge_versions(ours, whole, start, file_end, log.file_size)
+    found = judge_versions(ours, whole, start, log.file_end(start), log.file_size)
     return judge_by_checksums(found, ours, whole, KeptChecksums(root, log.file_size)), ours, whole
 
 

@@ -223,8 +223,7 @@ class Publisher:
         """Publish the end of a log that is stopped cleanly, all of it flushed.  Blocking."""
         self._mark()
         point = self._next()
-        tail = tail_crc(self.log, point.durable)
-        point = evolve(point, closed=True, tail=tail)
+        point = evolve(point, closed=True, tail=tail_crc(self.log, point.durable))
         if point != self.point:
             save(self.settings.root, evolve(point, time=self.environment.now_ms()), durable=True)
 

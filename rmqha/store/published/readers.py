@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
+from rmqha.logfiles.typed_table import Natural, structured
 from rmqha.store.environment import StoreEnvironment
 from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES
 from rmqha.wire.log.record import magic_at, stored_at
@@ -140,11 +141,9 @@ def _read(path: Path) -> tuple[int, int]:
         raw = file.read(LONGEST)
     try:
         table = json.loads(raw)
-        offset, told = table["offset"], table["time"]
+        offset, told = (structured(table[key], Natural, key) for key in ("offset", "time"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError("not a reader's position") from error
-    if type(offset) is not int or type(told) is not int or offset < 0 or told < 0:
-        raise ValueError("not a reader's position")
+        raise ValueError(f"not a reader's position: {error}") from error
     return offset, told
 
 

@@ -91,8 +91,7 @@ def window(raw: RawLog, wanted: DamagedRange, damaged: Sequence[DamagedRange]) -
     log = OfflineLog.of(raw, data_end(raw, raw.min_offset))
     low, high = wanted.start, wanted.stop
     if wanted.start > raw.min_offset:
-        first = raw.run_start(wanted.start)
-        low = record_start(log, max(first, wanted.start - NEIGHBOURS))
+        low = record_start(log, max(raw.run_start(wanted.start), wanted.start - NEIGHBOURS))
         if low >= wanted.start:
             low = record_start(log, wanted.start - 1)
     if not wanted.at_end:
@@ -165,8 +164,7 @@ class FetchedBytes:
         window, wanted = self.window, self.window.wanted
         if not any(stop == wanted.start for _, stop in window.equal):
             return
-        log = OfflineLog.of(self.ours, wanted.start)
-        start = record_start(log, wanted.start - 1)
+        start = record_start(OfflineLog.of(self.ours, wanted.start), wanted.start - 1)
         if start < window.low or not self.theirs.has(start):
             return
         size = wanted.start - start

@@ -185,8 +185,7 @@ def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[ScrubFaul
 
 
 def _announced(log: ColdLog, offset: int) -> int:
-    size = int.from_bytes(log.read(offset, 4), "big", signed=True)
-    return min(max(size, MIN_BLANK), MOST)
+    return min(max(int.from_bytes(log.read(offset, 4), "big", signed=True), MIN_BLANK), MOST)
 
 
 def _fault(log: ColdLog, offset: int, reason: str) -> ScrubFault:

@@ -13,12 +13,13 @@ Source: docs/protocol/controller.rst, The SyncStateSet.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from attrs import evolve, frozen
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
+from rmqha.logfiles.typed_table import Natural, structured
 from rmqha.wire.store_layout import GROWTH, OWN_FOLDER
 
 
@@ -72,9 +73,9 @@ class Growth:
             if table is None:
                 raise ValueError("it is empty")
             return cls(
-                epoch=_number(table["masterEpoch"]),
-                set_epoch=_number(table["setEpoch"]),
-                sets=tuple(frozenset(map(_number, each)) for each in table["sets"]),
+                epoch=structured(table["masterEpoch"], Natural, "masterEpoch"),
+                set_epoch=structured(table["setEpoch"], Natural, "setEpoch"),
+                sets=structured(table["sets"], tuple[frozenset[Natural], ...], "sets"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TableUnreadable(
@@ -94,9 +95,3 @@ class Growth:
             "sets": [sorted(each) for each in self.sets],
         }
         json_table.replace_text(path, json_table.render(table), looks_whole=lambda _: False)
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no number of an epoch or a member")
-    return value

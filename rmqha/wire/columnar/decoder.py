@@ -24,6 +24,7 @@ from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from rmqha.wire.log.layout import MAGIC_BLANK, MIN_BLANK
 from rmqha.wire.log.record import Fault, magic_at
 from rmqha.wire.log.sys_flag import COMPRESSED
+from rmqha.wire.remoting.fields import camel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,14 +86,9 @@ _NO_END = 1 << 62
 _LARGEST = (1 << 31) - 1
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 STYLES: Mapping[str, Mapping[str, str]] = {
     "rmqha": {name: name for name in (*COLUMNS, *MORE_COLUMNS)},
-    "rocketmq": {_camel(name): name for name in (*COLUMNS, *MORE_COLUMNS)},
+    "rocketmq": {camel(name): name for name in (*COLUMNS, *MORE_COLUMNS)},
     "kafka": KAFKA,
 }
 """What each style calls the columns."""

@@ -13,13 +13,15 @@ import json
 from collections.abc import Iterable
 from enum import StrEnum
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import asdict, evolve, frozen
 from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
 from rmqha.wire.log.log_identity import LogIdentity
+
+T = TypeVar("T")
 
 VERSION = 1
 """The version of the layout, which a reader must know."""
@@ -126,35 +128,37 @@ def parse_point(raw: bytes) -> Point:
     @raise PointInvalid: If it is none.
     """
     try:
-        table = json.loads(raw)
+        table = {"cluster": "", "sum": "", **json.loads(raw)}
         if table["version"] != VERSION:
             raise PointInvalid(f"version {table['version']}, expected {VERSION}")
-        if table["confirm"] > table["durable"]:
-            raise PointInvalid(f"confirm {table['confirm']} is above durable {table['durable']}")
-        return Point(
-            confirm=_offset(table["confirm"]),
-            durable=_offset(table["durable"]),
-            min_offset=_offset(table["min_offset"]),
-            broker_name=str(table["broker_name"]),
-            generation=str(table["generation"]),
-            cluster=str(table.get("cluster", "")),
-            first=_offset(table["first"]) if table.get("sum") else -1,
-            sum=str(table.get("sum", "")),
-            closed=table["closed"] is True,
-            tail=None if table["tail"] is None else _offset(table["tail"]),
+        point = Point(
+            confirm=_value(table, "confirm", int),
+            durable=_value(table, "durable", int),
+            min_offset=_value(table, "min_offset", int),
+            broker_name=_value(table, "broker_name", str),
+            generation=_value(table, "generation", str),
+            cluster=_value(table, "cluster", str),
+            first=_value(table, "first", int) if table["sum"] else -1,
+            sum=_value(table, "sum", str),
+            closed=_value(table, "closed", bool),
+            tail=None if table["tail"] is None else _value(table, "tail", int),
             cuts=tuple(
-                Cut(_offset(cut["at"]), _offset(cut["time"]), Why(cut["why"]))
+                Cut(_value(cut, "at", int), _value(cut, "time", int), Why(cut["why"]))
                 for cut in table["cuts"]
             ),
-            time=_offset(table["time"]),
+            time=_value(table, "time", int),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PointInvalid(f"{type(error).__name__}: {error}") from error
+    if point.confirm > point.durable:
+        raise PointInvalid(f"confirm {point.confirm} is above durable {point.durable}")
+    return point
 
 
-def _offset(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is not an offset")
+def _value(table: dict[str, Any], key: str, kind: type[T]) -> T:
+    value = table[key]
+    if type(value) is not kind or (kind is int and value not in range(1 << 63)):
+        raise ValueError(f"{key} is {value!r}, not {'an offset' if kind is int else kind.__name__}")
     return value
 
 

@@ -40,5 +40,4 @@ def crc_property(record: bytes | memoryview) -> bytes:
     @param record: What is before it, with all fields filled in.
     @return: Name and value; the digits stand the other way round, filled up with zeros.
     """
-    digits = str(crc32(record) & 0x7FFFFFFF)[::-1].ljust(_DIGITS, "0")
-    return MARK + digits.encode() + PAIR_END
+    return MARK + str(crc32(record) & 0x7FFFFFFF)[::-1].ljust(_DIGITS, "0").encode() + PAIR_END

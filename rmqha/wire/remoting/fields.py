@@ -158,7 +158,12 @@ def wire_name(attribute: Attribute[Any]) -> str:
     given = attribute.metadata.get(_NAME)
     if given is not None:
         return str(given)
-    first, *rest = attribute.name.split("_")
+    return camel(attribute.name)
+
+
+def camel(name: str, mark: str = "_") -> str:
+    """A name of words between marks as Java would write it."""
+    first, *rest = name.split(mark)
     return first + "".join(word.capitalize() for word in rest)
 
 

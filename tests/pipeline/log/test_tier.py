@@ -207,6 +207,27 @@ class DamagedTests(TierReadCase):
             self.forget()
             self.assertRaises(TierManifestInvalid, self.offsets)
 
+    def test_wrong_types(self) -> None:
+        """A value of another type is told with the manifest's place and its key."""
+        whole = self.manifest(1).read_bytes()
+        keys = (
+            "firstOffset",
+            "lastOffset",
+            "blockSize",
+            "uploaded",
+            "brokerName",
+            "splits",
+            "before",
+        )
+        for key in keys:
+            for wrong in ("6x", True, 6.5, {"a": 1}):
+                if key != "brokerName" or wrong != "6x":
+                    self.manifest(1).write_text(json.dumps(json.loads(whole) | {key: wrong}))
+                    self.forget()
+                    error = self.assertRaises(TierManifestInvalid, self.offsets)
+                    self.assertIn(f"{key} is {wrong!r}", str(error))
+                    self.assertIn(self.manifest(1).name, str(error))
+
     def test_other_log(self) -> None:
         """A store and a tier of another log are not joined."""
         data = self.file(FULL - 1).read_bytes()
@@ -271,8 +292,7 @@ class DamagedTests(TierReadCase):
         Uploader(root=other, url=f"file://{place}").run()
         shutil.copytree(place / "logs", self.place / "logs", dirs_exist_ok=True)
         self.forget()
-        error = self.assertRaises(TierOfAnotherLog, self.offsets)
-        self.assertIn("other", str(error))
+        self.assertIn("other", str(self.assertRaises(TierOfAnotherLog, self.offsets)))
 
     def test_unreachable(self) -> None:
         """A store that answers with an error stops the read with its words."""
@@ -282,8 +302,7 @@ class DamagedTests(TierReadCase):
                 raise OSError("AWS Error EXPIRED_TOKEN during HeadObject operation")
 
         self.patch(ObjectFolder, "open", refuse)
-        error = self.assertRaises(TierUnreachable, self.offsets)
-        self.assertIn("EXPIRED_TOKEN", str(error))
+        self.assertIn("EXPIRED_TOKEN", str(self.assertRaises(TierUnreachable, self.offsets)))
 
 
 class GuideTests(TierReadCase):

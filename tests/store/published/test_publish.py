@@ -601,6 +601,13 @@ class FormatTests(SynchronousTestCase):
             good.replace(b'"cuts": []', b'"cuts": [{"at": 1, "time": 2, "why": "x"}]'),
         ):
             self.assertRaises(PointInvalid, parse_point, bad)
+        names = ("broker_name", "generation", "cluster", "confirm", "min_offset", "time", "closed")
+        for key in names:
+            row = json.loads(good) | {key: [7]}
+            self.assertIn(
+                f"{key} is [7]",
+                str(self.assertRaises(PointInvalid, parse_point, json.dumps(row).encode())),
+            )
 
     @given(st.lists(st.tuples(st.integers(1, 1 << 40), st.integers(0, 1 << 20)), max_size=6))
     def test_spans(self, lengths: list[tuple[int, int]]) -> None:

@@ -107,6 +107,9 @@ class LookTests(SynchronousTestCase):
         self.assertEqual(11, len(found))
         for row in found:
             self.assertIn("unreadable", row["state"])
+        states = {row["name"]: row["state"] for row in found}
+        self.assertIn("offset is '1'", states["5"])
+        self.assertIn("time is True", states["7"])
 
     def test_many(self) -> None:
         """There is a limit to what is looked at."""

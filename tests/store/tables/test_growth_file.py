@@ -39,9 +39,10 @@ class GrowthTests(SynchronousTestCase):
         Growth().grown(7, 3, BOTH).write(self.root)
         path = self.root / "rmqha" / "growth.json"
         good = {"masterEpoch": 7, "setEpoch": 3, "sets": [[1, 2]]}
-        for wrong in ({"masterEpoch": -1}, {"setEpoch": "3"}, {"sets": 5}, {"sets": [[True]]}):
-            path.write_text(json.dumps(good | wrong))
-            self.assertRaises(TableUnreadable, Growth.read, self.root)
+        for key, value in (("masterEpoch", -1), ("setEpoch", "3"), ("sets", 5), ("sets", [[True]])):
+            path.write_text(json.dumps(good | {key: value}))
+            error = self.assertRaises(TableUnreadable, Growth.read, self.root)
+            self.assertRegex(str(error), rf"growth\.json.*{key}\S* is ")
 
     def test_damaged(self) -> None:
         """What a crash has emptied or zeroed is an error: the generation before it names an older

@@ -137,8 +137,7 @@ def differing(one: Array, other: Array) -> Array:
     """Where two runs of bytes of one length differ."""
     whole = len(one) // 8 * 8
     if np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64)):
-        rest = np.flatnonzero(one[whole:] != other[whole:])
-        return rest + whole
+        return np.flatnonzero(one[whole:] != other[whole:]) + whole
     return np.flatnonzero(one != other)
 
 

@@ -68,8 +68,7 @@ def verify(
     high = high if end is None else min(high, end)
     check_common(copies, low, high)
     work = Comparing.of(copies, edges(low, high, chunk), chunk, sum, options)
-    table = spread(spark, work.tasks, work, CHUNKS, shown)
-    differences, skipped = read_chunks(table)
+    differences, skipped = read_chunks(spread(spark, work.tasks, work, CHUNKS, shown))
     check_uncut(copies, high, options)
     return ComparisonReport(
         verdict=ComparisonResult.DIFFERENT if differences else ComparisonResult.EQUAL,
