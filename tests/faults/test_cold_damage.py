@@ -306,7 +306,7 @@ class VersionTests(ColdCase):
         )
 
     def test_body(self) -> None:
-        """The master's bit of a body, says the slave; what it does not doubt is served."""
+        """A body's bit is the master's, says the slave; only what it does not doubt is served."""
         _, slave, start, reason = self.differing(BODY_AT + 7)
         self.assertRegex(reason, r"\d+ of \d+ records decode on both sides, 1 only on ours")
         self.assertEqual(start, int(min(self.kept_names(slave)).split("-")[0]))

@@ -47,7 +47,7 @@ class SmallDiskTests(SmallDiskTestCase):
     """F15, F16: one that fills up."""
 
     def test_slave(self) -> None:
-        """F15: a slave on a full disk says so, acknowledges nothing more; with room it goes on."""
+        """F15: a slave on a full disk says so, acknowledges what it holds; with room it goes on."""
         disk = self.disk(16 * MIB)
         master = self.master(slaveTimeout=500, **PROMPT).start()
         slave = self.slave(master.address, root=disk / "store", **PROMPT)

@@ -59,7 +59,7 @@ class KnownReplicasTests(LogTestCase):
         self.successResultOf(closed)
 
     def test_ports(self) -> None:
-        """Ports that slaves tell count for addresses of replicas, in any order, several each."""
+        """Ports that slaves tell count for addresses of replicas, in any order, shared or not."""
         self.known.listens(A, 10912)
         self.assertEqual(self.known.ports, {})
         self.known.joined(A)

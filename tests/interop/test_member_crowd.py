@@ -54,7 +54,7 @@ class CrowdTests(ScenarioTestCase):
     full_only = ("test_leader_changes",)
 
     def test_leader_changes(self) -> None:
-        """Signs of life cost nothing; nobody storms a new leader, no set gets another epoch."""
+        """Signs of life cost little; nobody storms a new leader, no set gets another epoch."""
         group = controllers(self.folder, 3)
         self._processes += group
         for each in group:

@@ -195,7 +195,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual((door._of_host, door._strangers, door._leaving), ({}, {}, set()))
 
     def test_stop(self) -> None:
-        """All close gently, or are cut off in time; whoever stops it is told at the last."""
+        """All close gently, or are cut off in time; each who stops it is told when all are gone."""
         quick, slow = Played(self.door, leaves=True), Played(self.door)
         over, again = self.door.stop(), self.door.stop()
         self.assertEqual((quick.closed, list(self.door.inside)), ([("stopped", True)], [slow]))

@@ -230,7 +230,7 @@ class PromotionTests(MemberChangeCase):
         self.successResultOf(self.write())
 
     def test_without_room_for_the_epoch(self) -> None:
-        """The epoch cannot be written: no sign of life, so another leads, until there is room."""
+        """The epoch cannot be written: no sign of life, so another leads; with room this does."""
         self.follow()
         self.set.make_master(OURS)
         full = DiskFull("epochFileCheckpoint", 100)

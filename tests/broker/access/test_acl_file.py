@@ -215,7 +215,7 @@ class AclFileTests(LogTestCase):
         self.assertIn(str(self.path), str(error))
 
     def test_change(self) -> None:
-        """A change is on the disk, with the file's permissions, on top of what stands there now."""
+        """A change is on the disk and in force, with the file's permissions, over what is there."""
         self.file.start()
         self.path.chmod(0o640)
         self.edit("accessKey: producer", "accessKey: newcomer")

@@ -99,7 +99,7 @@ class MembersTests(SetCase):
         self.assertEqual((self.coordinator.asked[1:], self.ids()), ([{OWN}], {OWN}))
 
     def test_leaves_late(self) -> None:
-        """Who does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves."""
+        """Who lacks what is older than C{haMaxTimeSlaveNotCatchup} leaves, an idle one does not."""
         protocol, _ = self.caught_up()
         other, _ = self.caught_up(THIRD)
         for _ in range(20):

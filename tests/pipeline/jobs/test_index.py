@@ -103,7 +103,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.all[701:], offsets(self.store, startingOffsets={"store": middle}))
 
     def test_topics(self) -> None:
-        """A topic's rows are those without an index; what has it hardly is not planned for."""
+        """A topic's rows are those without an index; most of a log without it is not planned."""
         names = {record["topic"] for record in self.records}
         before = {name: offsets(self.store, topic=name) for name in names}
         self.make()

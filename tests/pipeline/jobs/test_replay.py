@@ -212,7 +212,7 @@ class ReplayTests(CommandTestCase):
         self.assertIn("no route for topic New", said)
 
     def test_options(self) -> None:
-        """An option's choice is not passed over for want of an argument; no choice is refused."""
+        """A choice is not passed over for want of an argument; one of nothing is refused."""
         arguments = ["spark", "replay", str(self.store), "--name-server", self.broker.address]
         arguments += ["--to-topic", "New", "--dry-run", "--option"]
         told = self.answer(*arguments, "topic=GoldenA")

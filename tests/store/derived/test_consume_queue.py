@@ -103,7 +103,7 @@ class AppendTests(QueueTestCase):
         self.assertEqual(queue.units(0, 100), units(0, 10))
 
     def test_begins_anew(self) -> None:
-        """A deleted topic's queue goes on where its broker does: at the first offset or there."""
+        """A deleted topic's queue goes on as its broker's: at the first offset, or where it was."""
         for first in (0, 3, 12):
             folder = str(self.root / "consumequeue" / "TopicA" / "3")
             queue = ConsumeQueue(

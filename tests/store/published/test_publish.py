@@ -295,7 +295,7 @@ class CutTests(PublishTestCase):
         self.assertNotEqual(point.generation, before.generation)
 
     def test_another_first_record(self) -> None:
-        """So is one with another first record, after a kill too: its point is not said."""
+        """So is one with another first record, after a kill too: nothing of its point is said."""
         store = self.filled_store(*[500] * 6)
         self.flush(store)
         self.pass_time(20)

@@ -485,7 +485,7 @@ class CompressedTests(SynchronousTestCase):
         self.assertEqual(stored_bodies, [record.body for record in records_of(data)])
 
     def test_bombs(self) -> None:
-        """A body that grows too long, ends early or is another is damage; the rest reads."""
+        """A body too long, cut short, or something else is damage; what follows can be read."""
         enough = len(self.text)
         for bad, most in (
             *((message, enough - 1) for message in self.every_kind()),
