@@ -40,7 +40,7 @@ from rmqha.wire.log.record import Fault, check, magic_at
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.check_run import sound_stretch
 
-SCALAR_BYTES = (128 if COMPILED else 24) << 10
+SCALAR_BYTES = (512 if COMPILED else 24) << 10
 """Below this a record-by-record check is cheaper than setting up a block's arrays:
 compiled, it costs a quarter of a microsecond for a record of 1 KiB, where a block costs ten."""
 

@@ -5,8 +5,8 @@ else: a record with anything unusual about it ends the run and is left to the co
 L{rmqha.wire.log.record.check} and L{rmqha.wire.log.record.dispatch_fields}, which say what it
 is.  Tests compare both.
 
-Bytes are read and written through views whose bounds are checked: a damaged record may have
-any lengths.
+Bytes are read and written through views whose bounds are checked, as a damaged record may have any
+lengths; by pointer only where what was read has said that they lie there.
 
 Source: docs/protocol/store.rst, Records, Dispatch, Hashes and Index files.
 """
@@ -14,6 +14,7 @@ Source: docs/protocol/store.rst, Records, Dispatch, Hashes and Index files.
 from __future__ import annotations
 
 import cython
+from cython.cimports.libc.string import memchr, memcmp
 from cython.cimports.rmqha.wire.lane.big_endian import int4, int8
 
 from rmqha.wire.log.layout import (
@@ -79,6 +80,11 @@ class DispatchReader:
     _runs: list
     # By its bytes: a topic, and the hash of what keys begin with.
     _topics: dict
+    # The last one, and the last record's queue and its units.
+    _name: bytes
+    _known: tuple
+    _run: tuple
+    _queue = cython.declare(cython.longlong)
     _tags = cython.declare(cython.longlong)
     _words: cython.Py_ssize_t[6]
     _delays: tuple
@@ -104,8 +110,10 @@ class DispatchReader:
         """
         self._data, self._delays = data, delays
         self._open, self._runs, self._topics = {}, [], {}
+        self._name, self._known, self._run = b"", None, None
         self.hashes, self.offsets, self.timestamps = [], [], []
         size: cython.longlong
+        stop = min(stop, self._data.shape[0])
         while self.records < most and stop - self.end >= _LEAST:
             size = int4(self._data, self.end)
             if size < _LEAST or size > max_size or size > stop - self.end:
@@ -159,15 +167,7 @@ class DispatchReader:
             return False
         if not self._ascii(topic, topic + topic_length) or not self._ascii(properties, end):
             return False
-        text: cython.p_const_char = cython.cast(
-            cython.p_const_char, cython.address(self._data[topic])
-        )
-        name: bytes = text[:topic_length]
-        known: tuple = self._topics.get(name)
-        if known is None:
-            begun: cython.uint = self._hash(topic, topic + topic_length, 0) * 31 + 35
-            known = (name.decode(), begun)
-            self._topics[name] = known
+        known: tuple = self._topic(topic, topic_length)
         self._properties(properties, end)
         if known[0] == _SCHEDULE and not self._due(int8(self._data, stored)):
             return False
@@ -175,7 +175,8 @@ class DispatchReader:
         state: cython.longlong = flags & _TRANSACTION
         if state == 0 or state == _COMMIT:
             self._add_unit(
-                (known[0], int4(self._data, at + _AT_QUEUE)),
+                known[0],
+                int4(self._data, at + _AT_QUEUE),
                 int8(self._data, at + _AT_QUEUE_OFFSET),
                 offset,
                 size,
@@ -185,34 +186,50 @@ class DispatchReader:
         return True
 
     @cython.cfunc
+    def _topic(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> tuple:
+        """A topic's name, and the hash of what keys begin with; nearly always the last one's."""
+        text = cython.cast(cython.p_const_char, cython.address(self._data[at]))
+        if len(self._name) == size and not memcmp(
+            text, cython.cast(cython.p_const_char, self._name), size
+        ):
+            return self._known
+        self._name = text[:size]
+        self._known = self._topics.get(self._name)
+        if self._known is None:
+            begun: cython.uint = self._hash(at, at + size, 0) * 31 + 35
+            self._known = (self._name.decode(), begun)
+            self._topics[self._name] = self._known
+        self._run = None
+        return self._known
+
+    @cython.cfunc
     def _properties(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
         """Find the tags, and where unique key, keys and delay are; of a name written twice the
         last counts.
         """
-        data: cython.const[cython.uchar][::1] = self._data
-        split: cython.Py_ssize_t = -1
-        place: cython.Py_ssize_t = at
-        letter: cython.uchar
+        base: cython.p_const_char
+        found: cython.p_const_char
+        split: cython.Py_ssize_t
+        place: cython.Py_ssize_t
         self._tags = 0
         self._words[0] = self._words[1] = self._words[2] = self._words[3] = 0
         self._words[4] = self._words[5] = 0
-        while place <= end:
-            letter = data[place] if place < end else 2
-            if letter == 1 and split < 0:
-                split = place
-            elif letter == 2:
-                if split >= 0 and split < place - 1:
-                    if self._is(at, split, _TAGS):
-                        self._tags = cython.cast(cython.int, self._hash(split + 1, place, 0))
-                    elif self._is(at, split, _UNIQUE_KEY):
-                        self._words[0], self._words[1] = split + 1, place
-                    elif self._is(at, split, _KEYS):
-                        self._words[2], self._words[3] = split + 1, place
-                    elif self._is(at, split, _DELAY):
-                        self._words[4], self._words[5] = split + 1, place
-                at = place + 1
-                split = -1
-            place += 1
+        base = cython.cast(cython.p_const_char, cython.address(self._data[0]))
+        while at < end:
+            found = cython.cast(cython.p_const_char, memchr(base + at, 2, end - at))
+            place = end if found == cython.NULL else found - base
+            found = cython.cast(cython.p_const_char, memchr(base + at, 1, place - at))
+            split = place if found == cython.NULL else found - base
+            if split < place - 1:
+                if self._is(at, split, _TAGS):
+                    self._tags = cython.cast(cython.int, self._hash(split + 1, place, 0))
+                elif self._is(at, split, _UNIQUE_KEY):
+                    self._words[0], self._words[1] = split + 1, place
+                elif self._is(at, split, _KEYS):
+                    self._words[2], self._words[3] = split + 1, place
+                elif self._is(at, split, _DELAY):
+                    self._words[4], self._words[5] = split + 1, place
+            at = place + 1
 
     @cython.cfunc
     def _due(self, stored: cython.longlong) -> cython.bint:
@@ -237,7 +254,8 @@ class DispatchReader:
     @cython.cfunc
     def _add_unit(
         self,
-        queue: tuple,
+        topic: str,
+        queue_id: cython.longlong,
         queue_offset: cython.longlong,
         offset: cython.longlong,
         size: cython.longlong,
@@ -251,15 +269,18 @@ class DispatchReader:
         for number in range(4):
             unit[8 + number] = cython.cast(cython.uchar, size >> 8 * (3 - number))
         raw: bytes = cython.cast(cython.p_char, unit)[:20]
-        run: tuple = self._open.get(queue)
+        run: tuple = self._run
+        if run is None or queue_id != self._queue:
+            run = self._open.get((topic, queue_id))
+            self._run, self._queue = run, queue_id
         if run is not None:
             first: cython.longlong = run[1]
             units: bytearray = run[2]
             if queue_offset == first + len(units) // 20:
                 units += raw
                 return
-        run = (queue, queue_offset, bytearray(raw))
-        self._open[queue] = run
+        run = ((topic, queue_id), queue_offset, bytearray(raw))
+        self._open[topic, queue_id] = self._run = run
         self._runs.append(run)
 
     @cython.cfunc
@@ -295,30 +316,31 @@ class DispatchReader:
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, value: cython.uint
     ) -> cython.uint:
         """Java's hash of ASCII text that goes on from that of what stands before it."""
+        text: cython.p_const_uchar
         place: cython.Py_ssize_t
-        for place in range(at, end):
-            value = value * 31 + self._data[place]
+        if at < end:
+            text = cython.address(self._data[at])
+            for place in range(end - at):
+                value = value * 31 + text[place]
         return value
 
     @cython.cfunc
     @cython.inline
     def _is(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: bytes) -> cython.bint:
-        text: cython.p_const_char = name
-        place: cython.Py_ssize_t
-        if end - at != len(name):
-            return False
-        for place in range(end - at):
-            if self._data[at + place] != cython.cast(cython.uchar, text[place]):
-                return False
-        return True
+        return end - at == len(name) and not memcmp(
+            cython.address(self._data[at]), cython.cast(cython.p_const_char, name), end - at
+        )
 
     @cython.cfunc
     @cython.inline
     def _ascii(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        text: cython.p_const_uchar
         seen: cython.uchar = 0
         place: cython.Py_ssize_t
-        for place in range(at, end):
-            seen |= self._data[place]
+        if at < end:
+            text = cython.address(self._data[at])
+            for place in range(end - at):
+                seen |= text[place]
         return seen < 0x80
 
 
