@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, Lateness
-from rmqha.broker.pop.revive import Revival
+from rmqha.broker.pop.revive import SNAPSHOT, Revival
 from rmqha.broker.state import BrokerState
 from rmqha.broker.timer.pending import Identity, PendingTimers, TimerRecord
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
@@ -328,6 +328,13 @@ class Timers:
         first, left = least if known is None else max(known.low, least), end
         while queue is not None and left > first:
             left -= self._note_run(queue, first, left, known)
+            yield
+        # What was handed out since the offsets were written, and is finished.
+        young = self.state.lookup.by_time(TIMER_TOPIC, QUEUE, last - SNAPSHOT)
+        for offset in reversed(range(max(young, least), first)):
+            told = self._told(self.state.lookup.properties(TIMER_TOPIC, QUEUE, offset))
+            if told is not None and told.pops:
+                self._note_pop(offset, finished=True)
             yield
         self._pending.reverse()
         self._rolled.clear()

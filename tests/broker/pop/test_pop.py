@@ -586,6 +586,19 @@ class RestartTests(ServedTestCase):
         self.assertEqual(self.popped(), [b"2"])
         self.assertEqual(self.ack(third), 0, "and leaves no trace")
 
+    def test_old_offsets(self) -> None:
+        """What was handed out is not handed out again, where its time was over before the offsets
+        were written.
+        """
+        self.put(b"a", b"b", b"c")
+        self.serving.offsets.journal.in_thread = lambda *_: Deferred()
+        for _ in range(2):
+            for named in handles(self.pop(maxMsgNums=1, invisibleTime=1000)):
+                self.assertEqual(self.ack(named), 0)
+        self.skips(3)
+        self.killed()
+        self.assertEqual(self.popped(), [b"c"])
+
     def test_reset(self) -> None:
         """A group that was set back stays so, whatever it was handed before."""
         self.put(b"a", b"b")
