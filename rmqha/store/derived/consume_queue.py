@@ -485,6 +485,7 @@ class ConsumeQueue(QueueEnd):
         self._min = self.max_offset = self.end_physical = 0
         self._min_physical = _NOWHERE
         self._cuts += 1
+        self.go_on_in(-1, "")
 
     def _cut(self, offset: int, *, durable: bool = False) -> None:
         """End the queue at a queue offset: zeros from there, later files deleted.
@@ -513,6 +514,7 @@ class ConsumeQueue(QueueEnd):
         if offset <= self._min:
             self._min, self._min_physical = offset, _NOWHERE
         self._cuts += 1
+        self.go_on_in(-1, "")
         self._find_end_physical()
 
     def _find_end_physical(self) -> None:

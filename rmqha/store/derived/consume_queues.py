@@ -355,4 +355,6 @@ class ConsumeQueues:
 
     def close(self) -> None:
         """Close the files; nothing is flushed by this."""
+        for queue in self:
+            queue.go_on_in(-1, "")
         self.descriptors.close()

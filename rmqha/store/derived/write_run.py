@@ -6,15 +6,32 @@ first queue with anything unusual about it ends the run and is left to them.  Th
 they are, so there is no second truth: each is looked at before, and moved when its units are
 written.
 
+A write of 20 bytes costs a few microseconds where thousands of files are written in turn, so a
+file that was written some times gets a window: a piece of it that is mapped.  A store into a page
+of which the disk does not have every block kills the process, so a page is stored to only behind
+a C{pwrite} that reached its end: the unit that comes first in a page has zeros behind it.
+
 Source: docs/protocol/store.rst, Consume queues and Dispatch.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from mmap import PAGESIZE
 
 import cython
-from cython.cimports.posix.unistd import pwrite
+from cython.cimports.libc.string import memcpy
+from cython.cimports.posix.mman import (
+    MADV_RANDOM,
+    MAP_FAILED,
+    MAP_SHARED,
+    PROT_READ,
+    PROT_WRITE,
+    madvise,
+    mmap,
+    munmap,
+)
+from cython.cimports.posix.uio import iovec, pwritev
 from cython.cimports.rmqha.wire.lane.big_endian import at4, at8
 
 from rmqha.wire.columnar.queue_units import OFFSET_MAX
@@ -24,6 +41,19 @@ _UNIT = cython.declare(cython.longlong, UNIT_SIZE)
 _BLANK = cython.declare(cython.longlong, BLANK_SIZE)
 _OFFSET_MAX = cython.declare(cython.longlong, OFFSET_MAX)
 _NOWHERE = cython.declare(cython.longlong, (1 << 63) - 1)
+_PAGE = cython.declare(cython.longlong, PAGESIZE)
+# Bytes of a window, at most and where it begins: so many pages on any machine.
+_WINDOW = cython.declare(cython.longlong, 1 << 16)
+_zeros = cython.declare(cython.char[1 << 16])
+# Writes after which a file gets a window: what one costs, three more would.
+_WRITES = cython.declare(cython.int, 3)
+# The same where it lost one or got none.
+_LATER = cython.declare(cython.int, -64)
+# The windows of all queues: the kernel has 65,530 for a process.  Who needs one takes that of the
+# next whose was not used since the last time that somebody came by.
+_WINDOWS = cython.declare(cython.int, 1 << 14)
+_owners = cython.declare(cython.p_void[1 << 14])
+_next = cython.declare(cython.int, 0)
 
 
 @cython.cclass
@@ -42,6 +72,14 @@ class QueueEnd:
     fd: cython.int
     closed: cython.longlong
     swept: cython.longlong
+    # How often the file was written by C{pwrite}, its window, that one's number and place in the
+    # file, up to where in the file it may be stored to, and whether it was lately.
+    writes: cython.int
+    window: cython.p_char
+    number: cython.int
+    window_at: cython.longlong
+    ready: cython.longlong
+    used: cython.bint
 
     def __cinit__(self) -> None:
         self.highest = self.file_start = self._mended = self.fd = self.closed = self.swept = -1
@@ -52,6 +90,47 @@ class QueueEnd:
         """Note which file is the last."""
         self.file_start, self.file = file_start, file
         self.closed = self.swept = -1
+        self.writes = 0
+        self._close()
+
+    def __dealloc__(self) -> None:
+        self._close()
+
+    @cython.cfunc
+    def _close(self) -> cython.void:
+        """Do without the window."""
+        if self.window != cython.NULL:
+            munmap(self.window, _WINDOW)
+            self.window = cython.NULL
+            _owners[self.number] = cython.NULL
+        self.ready = 0
+
+    @cython.cfunc
+    def _open(self, place: cython.longlong) -> cython.void:
+        """Have a window with a place in the file, if there is one to have."""
+        global _next
+        if self.window != cython.NULL and place - self.window_at < _WINDOW:
+            return
+        self._close()
+        self.writes = _LATER
+        number: cython.int = _next
+        _next = (number + 1) % _WINDOWS
+        if _owners[number] != cython.NULL:
+            other: QueueEnd = cython.cast(QueueEnd, _owners[number])
+            if other.used:
+                other.used = False
+                return
+            other._close()
+            other.writes = _LATER
+        self.window_at = place // _WINDOW * _WINDOW
+        area: cython.p_void = mmap(
+            cython.NULL, _WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, self.window_at
+        )
+        if area == MAP_FAILED:
+            return
+        madvise(area, _WINDOW, MADV_RANDOM)
+        self.window, self.number, self.writes = cython.cast(cython.p_char, area), number, _WRITES
+        _owners[number] = cython.cast(cython.p_void, self)
 
 
 def write_usual(
@@ -92,7 +171,11 @@ def write_usual(
     texts = cython.declare(cython.p_const_char[64])
     places = cython.declare(cython.longlong[64])
     sizes = cython.declare(cython.longlong[64])
+    # Of those that are not written through a window: zeros behind them, and the file.
+    tails = cython.declare(cython.longlong[64])
     fds = cython.declare(cython.int[64])
+    ends = cython.declare(cython.p_void[64])
+    parts = cython.declare(iovec[2])
     count: cython.int = 0
     written: cython.int = 0
     other: cython.int
@@ -115,41 +198,57 @@ def write_usual(
             break
         sizes[count] = len(raw)
         places[count] = first * _UNIT - queue.file_start
+        end = places[count] + sizes[count]
         # At the very beginning of a file it has to be made.
-        if queue.file_start < 0 or not 0 < places[count] <= file_size - sizes[count]:
+        if queue.file_start < 0 or places[count] <= 0 or end > file_size:
             break
         text: cython.p_const_char = raw
         if sizes[count] < _UNIT:
             break
         if at4(cython.cast(cython.p_const_uchar, text) + sizes[count] - 12) == _BLANK:
             break
-        if full or queue.closed != closed:
-            fd: object = files.get(queue.file)
-            if fd is None:
-                break
-            queue.fd, queue.closed = fd, closed
-        fds[count] = queue.fd
         for other in range(count):
-            if fds[other] == fds[count]:
+            if ends[other] == cython.cast(cython.p_void, queue):
                 break
         else:
-            if full:
-                opened.move_to_end(queue.file)
+            fds[count] = -1
+            if end <= queue.ready and places[count] >= queue.window_at:
+                memcpy(queue.window + places[count] - queue.window_at, text, sizes[count])
+                queue.used = True
+            else:
+                if full or queue.closed != closed:
+                    fd: object = files.get(queue.file)
+                    if fd is None:
+                        break
+                    queue.fd, queue.closed = fd, closed
+                if full:
+                    opened.move_to_end(queue.file)
+                fds[count] = queue.fd
+                tails[count] = 0
+                queue.writes += 1
+                if queue.writes >= _WRITES:
+                    tails[count] = min((end + _PAGE - 1) // _PAGE * _PAGE, file_size) - end
             if queue.swept != swept:
                 dirty.add(queue.file)
                 queue.swept = swept
             lasts.append(queue)
+            ends[count] = cython.cast(cython.p_void, queue)
             texts[count] = text
             count += 1
             continue
         break  # its units before these move its end first
     with cython.nogil:
         while written < count:
-            if (
-                pwrite(fds[written], texts[written], sizes[written], places[written])
-                != sizes[written]
-            ):
-                break
+            if fds[written] >= 0:
+                parts[0].iov_base = cython.cast(cython.p_void, texts[written])
+                parts[0].iov_len = sizes[written]
+                parts[1].iov_base = cython.cast(cython.p_void, _zeros)
+                parts[1].iov_len = tails[written]
+                end = pwritev(fds[written], parts, 2, places[written])
+                if end < sizes[written]:
+                    break
+                if end < sizes[written] + tails[written]:
+                    tails[written] = 0
             written += 1
     for other in range(written):
         run = runs[at + other]
@@ -164,6 +263,10 @@ def write_usual(
             queue._mended = end
         if queue.highest < end - 1:
             queue.highest = end - 1
+        if fds[other] >= 0 and tails[other]:
+            queue._open(places[other] + sizes[other])
+            if queue.window != cython.NULL:
+                queue.ready = places[other] + sizes[other] + tails[other]
         # Last: a thread that sees this end sees the rest.
         queue.max_offset = end
         key = run[0]

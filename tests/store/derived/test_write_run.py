@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 from random import Random
 from typing import Any
 from unittest import skipUnless
@@ -19,9 +21,10 @@ from rmqha.store.derived import consume_queue, dispatch
 from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.wire.store_layout import UNIT_SIZE
-from tests.support.derived import DerivedTestCase, dispatcher
+from tests.support.derived import DerivedTestCase, dispatcher, drain
 from tests.support.effort import tries
 from tests.support.memorylog import MemoryLog
+from tests.support.small_disk import small_disk
 
 TOPICS = ("TopicA", "TopicB", "Тема")
 QUEUES = 3
@@ -38,6 +41,12 @@ STEPS = st.one_of(
 )
 
 
+def mapped(folder: Path) -> list[str]:
+    """What this process has mapped of the files in a folder, as the system sees it."""
+    names = [line.split(" ")[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    return sorted(name[len(str(folder)) :] for name in names if name.startswith(f"{folder}/"))
+
+
 @define(eq=False)
 class Side:
     """A store that dispatches, compiled or in the plain way, and what its listeners heard."""
@@ -46,6 +55,7 @@ class Side:
     log: MemoryLog
     compiled: bool
     limit: int
+    units: int = 7
     made: Dispatcher = field(init=False)
     told: list[Moves] = field(init=False, factory=list)
     full: int = field(init=False, default=0)
@@ -58,7 +68,7 @@ class Side:
     root: Any = field(init=False)
 
     def begin(self, **how: Any) -> None:
-        made = dispatcher(self.log, self.root, queue_file_size=7 * UNIT_SIZE)
+        made = dispatcher(self.log, self.root, queue_file_size=self.units * UNIT_SIZE)
         made.queues.descriptors.limit = self.limit
         made.recover(**how)
         made.on_units.append(self.told.append)
@@ -101,6 +111,10 @@ class Side:
             os.close(opened[path])
             opened[path] = os.open("/dev/full", os.O_RDWR)
             self.made.queues.descriptors._closed += 1
+            for queue in self.made.queues:
+                if queue.file == path:
+                    # What is mapped has room.
+                    queue.go_on_in(queue.file_start, path)
 
     def seen(self) -> dict[str, Any]:
         """All that others may know of it."""
@@ -227,3 +241,65 @@ class WriteRunTests(DerivedTestCase):
                 side.run()
         plain, compiled = (side.seen() for side in sides)
         self.assertEqual((plain, len(plain["faults"])), (compiled, 1))
+
+    def test_through_windows(self) -> None:
+        """Files that are written often are mapped, a piece at a time, until their queues are cut,
+        deleted or closed; what is in them is the same.
+        """
+        log, random = MemoryLog(), Random(35)
+        sides = [Side(self, log, compiled, 100, 5000) for compiled in (False, True)]
+        written, cuts = sides[True].made.queues, [95, 70, 100]
+        for turn in range(150):
+            if cuts and turn > 140 - 30 * len(cuts) and mapped(written.folder / TOPICS[0]):
+                self.take("cut", cuts.pop(), log, sides, random)
+                self.assertEqual([], mapped(written.folder / TOPICS[0]))
+            for _ in range(random.choice((1, 2, 40, 256))):
+                log.put(TOPICS[random.random() < 0.01], 0)
+            for side in sides:
+                side.made._most = 256
+                side.run()
+        plain, compiled = (side.seen() for side in sides)
+        self.assertEqual(plain, compiled)
+        self.assertEqual([], cuts)
+        self.assertEqual([f"/{200_000:020}"], mapped(written.folder / TOPICS[0] / "0"))
+        self.take("delete", 0, log, sides, random)
+        self.assertEqual([], mapped(written.folder / TOPICS[0]))
+        for side in sides:
+            side.end(side.made)
+        self.assertEqual([], mapped(written.folder))
+        self.assert_same_files(*(side.root for side in sides))
+
+    def fills(self, kind: str) -> None:
+        """Where the disk is full a window is stored to as far as it has blocks, and no further."""
+        disk = small_disk(self, 4 << 20, kind)
+        log, root = MemoryLog(), disk / "store"
+        made = dispatcher(log, root, queue_file_size=5000 * UNIT_SIZE)
+        made.recover(clean=True)
+        self.addCleanup(Side.end, made)
+        for _ in range(9):
+            log.put("TopicA", 0)
+            drain(made)
+        self.assertEqual(1, len(mapped(root / "consumequeue")))
+        with open(disk / "ballast", "wb", buffering=0) as ballast, contextlib.suppress(OSError):
+            while True:
+                ballast.write(bytes(256))
+        for _ in range(400):
+            log.put("TopicA", 0)
+        with self.assertRaises(DiskFull):
+            while made.run(1.0, near=1 << 30):
+                pass
+        end = made.queues.end("TopicA", 0)
+        self.assertLess(9, end)
+        self.assertLess(end, 400)
+        (disk / "ballast").unlink()
+        drain(made)
+        self.assertEqual(409, made.queues.end("TopicA", 0))
+        self.assert_like_rebuild(log, root, queue_file_size=5000 * UNIT_SIZE)
+
+    def test_full_memory(self) -> None:
+        """Of a file system in memory."""
+        self.fills("tmpfs")
+
+    def test_full_disk(self) -> None:
+        """Of one whose blocks are smaller than a page."""
+        self.fills("ext4")
