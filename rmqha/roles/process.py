@@ -442,10 +442,8 @@ class Process(Service):
             return succeed(None)
         super().stopService()
         self.notify(STOPPING)
-        self.health_log.stop()
-        self.reactor_delay.stop()
-        self.events.stop()
-        self.history.stop()
+        for each in (self.health_log, self.reactor_delay, self.events, self.history):
+            each.stop()
         self.events.note("stop", f"{self.role} is stopping")
         return Deferred.fromCoroutine(self._stop())
 

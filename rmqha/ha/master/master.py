@@ -19,7 +19,6 @@ Source: docs/protocol/ha.rst, The master's side and Bytes on the wire.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -193,6 +192,10 @@ class MasterFactory(ServerFactory):
     @ivar batch: Most body bytes of a frame.
     @ivar turn: Most body bytes of a turn.
     @ivar door: Who is connected, and who may be.
+    @ivar closed: How many connections ended, or were refused, by reason: C{peer} (it left),
+        C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
+        C{internal}, C{upstream} (our log is doubtful), C{crowded-out} (others came), or the
+        reason of a L{ReportRejected} or of a L{TlsRefused <rmqha.net.tls.errors.TlsRefused>}.
     @ivar slots: What is kept for replicas that are away.
     @ivar dialect: Makes how a connection is spoken with.
     @ivar gate: Whether TLS is spoken; by default it is not.
@@ -242,6 +245,7 @@ class MasterFactory(ServerFactory):
             allowed=settings.allowed_peers,
             strangers=STRANGERS,
         )
+        self.closed = self.door.closed
         self.timeline = timeline or Timeline()
         self.gate = gate
         self._fed: dict[MasterProtocol, None] = {}
@@ -510,15 +514,6 @@ class MasterFactory(ServerFactory):
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self._sweeping
-
-    @property
-    def closed(self) -> Counter[str]:
-        """How many connections ended, or were refused, by reason: C{peer} (it left),
-        C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
-        C{internal}, C{upstream} (our log is doubtful), C{crowded-out} (others came), or the
-        reason of a L{ReportRejected} or of a L{TlsRefused <rmqha.net.tls.errors.TlsRefused>}.
-        """
-        return self.door.closed
 
     @property
     def connections(self) -> int:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from rmqha.pipeline.jobs.progress import Shown, silent
-from rmqha.pipeline.jobs.spark_work import Stores, options_for
+from rmqha.pipeline.jobs.spark_work import Stores, read_of
 from rmqha.pipeline.log.option_values import Names
 from rmqha.pipeline.producing.errors import MessageNotSendable
 from rmqha.pipeline.producing.messages import COMPRESSION, Outgoing, topic_fault
@@ -28,7 +28,6 @@ from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.remoting.name_servers import NameServerClient
 from rmqha.pipeline.remoting.peers import Peers
 from rmqha.pipeline.spark.batch import settle
-from rmqha.pipeline.spark.source import NAME
 from rmqha.pipeline.spark.types import spark_schema
 from rmqha.wire.log.properties import parse
 from rmqha.wire.names import CLUSTER, DELAY, DLQ_PREFIX, RETRY_PREFIX, TRANSACTION_PREPARED, WAIT
@@ -293,12 +292,7 @@ def require_selecting(options: Mapping[str, object]) -> None:
 
 
 def _read(spark: SparkSession, stores: Stores, options: Mapping[str, object]) -> DataFrame:
-    columns = ",".join((*READ, "raw_properties"))
-    reader = spark.read.format(NAME).option("columns", columns).options(**options_for(stores))
-    for name, value in options.items():
-        if value is not None:
-            reader = reader.option(name, value)  # type: ignore[arg-type]
-    return reader.load()
+    return read_of(spark, stores, {"columns": ",".join((*READ, "raw_properties")), **options})
 
 
 def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:

@@ -49,7 +49,15 @@ def ranges_of(spark: SparkSession, stores: Stores, **options: object) -> DataFra
     @param options: Options of the data source that choose ranges; those that are C{None}
         are left out.
     """
-    reader = spark.read.format(NAME).option("table", "ranges").options(**options_for(stores))
+    return read_of(spark, stores, {"table": "ranges", **options})
+
+
+def read_of(spark: SparkSession, stores: Stores, options: Mapping[str, object]) -> DataFrame:
+    """What the data source gives of logs.
+
+    @param options: Its options; those that are C{None} are left out.
+    """
+    reader = spark.read.format(NAME).options(**options_for(stores))
     for name, value in options.items():
         if value is not None:
             reader = reader.option(name, value)  # type: ignore[arg-type]

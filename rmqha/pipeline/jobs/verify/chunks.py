@@ -8,11 +8,10 @@ the first one; bytes that it could not read are never equal.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -162,42 +161,26 @@ def edges(low: int, high: int, chunk: int) -> list[int]:
     return [low, *inner, high] if low < high else []
 
 
-@frozen(kw_only=True)
+@frozen
 class Comparing:
     """The work of a task by its number.
 
     @ivar copies: The copies; the others are held against the first.
-    @ivar edges: Where chunks begin, and where the last one ends.
-    @ivar each: How many chunks a task has.
+    @ivar edges: What L{edges} gave: where chunks begin, and where the last one ends.
+    @ivar chunk: Bytes of a chunk.
     @ivar options: How stores are read.
     """
 
-    copies: tuple[Copy, ...]
-    edges: tuple[int, ...]
-    each: int
+    copies: Sequence[Copy]
+    edges: Sequence[int]
+    chunk: int
     sum: DigestKind
     options: ReadOptions
 
-    @classmethod
-    def of(
-        cls,
-        copies: Iterable[Copy],
-        places: Iterable[int],
-        chunk: int,
-        sum: DigestKind,
-        options: ReadOptions,
-    ) -> Self:
-        """The work of comparing chunks.
-
-        @param places: What L{edges} gave.
-        """
-        return cls(
-            copies=tuple(copies),
-            edges=tuple(places),
-            each=max(1, TASK // chunk),
-            sum=sum,
-            options=options,
-        )
+    @property
+    def each(self) -> int:
+        """How many chunks a task has."""
+        return max(1, TASK // self.chunk)
 
     @property
     def chunks(self) -> int:

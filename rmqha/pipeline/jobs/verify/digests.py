@@ -124,7 +124,7 @@ def digest(
     """
     copy, options = _only(store, point_file)
     high = copy.end if end is None else max(copy.first, min(copy.end, end))
-    work = Comparing.of((copy,), edges(copy.first, high, chunk), chunk, sum, options)
+    work = Comparing((copy,), edges(copy.first, high, chunk), chunk, sum, options)
     rows = in_order(spread(spark, work.tasks, work, CHUNKS, shown))
     for row in rows:
         if row["absent"]:
@@ -174,7 +174,7 @@ def against(
     check_common(copies, *(common if chunks or common[0] > common[1] else (common[0],) * 2))
     places = [*chunks, *(end for end, _ in list(chunks.values())[-1:])]
     low, high = (places[0], places[-1]) if places else (common[0], common[0])
-    work = Comparing.of((copy,), places, digests.chunk, digests.sum, options)
+    work = Comparing((copy,), places, digests.chunk, digests.sum, options)
     differences: list[ByteDifference] = []
     skipped: list[Skipped] = []
     for row in in_order(spread(spark, work.tasks, work, CHUNKS, shown)):

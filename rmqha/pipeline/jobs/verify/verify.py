@@ -67,7 +67,7 @@ def verify(
     high = min(copy.end for copy in copies)
     high = high if end is None else min(high, end)
     check_common(copies, low, high)
-    work = Comparing.of(copies, edges(low, high, chunk), chunk, sum, options)
+    work = Comparing(copies, edges(low, high, chunk), chunk, sum, options)
     differences, skipped = read_chunks(spread(spark, work.tasks, work, CHUNKS, shown))
     check_uncut(copies, high, options)
     return ComparisonReport(
