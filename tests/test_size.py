@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 63_206
+CODE = 62_902
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 23
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 256
+RELAYED = 210
 """Fields that a class takes only to hand them on."""
 
 
@@ -88,6 +88,10 @@ def relayed(node: ast.ClassDef) -> Iterator[str]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             name = statement.target.id
+            if isinstance(statement.value, ast.Call) and any(
+                each.arg == "init" for each in statement.value.keywords
+            ):
+                continue  # it is not taken, but made here
             if handed[name] and handed[name] == reads[name]:
                 yield name
 
