@@ -220,7 +220,7 @@ class AclRequestsTests(AccessTestCase):
         self.assert_denied(self.by("nothing").ask(28))
 
     def test_off(self) -> None:
-        """Without access control all requests are taken, and those about accounts refused."""
+        """Without access control all are taken as ever; those about accounts hear it is off."""
         self.broker()
         row = evolve(access_rows()[0], signed="wrongly").request()
         answer = self.client().ask(row.code, row.ext, bytes(row.body))
