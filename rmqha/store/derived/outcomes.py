@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 
 from attrs import define, field, frozen
 
@@ -292,12 +293,12 @@ def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
     C{topic@group} and queue id.
 
     A stock broker's check point of one message may be of one whose time was changed, as if it were
-    handed out once more: then an ack of its old one follows, and nobody goes on there.  Where the
-    log ends too soon for that, it is taken for such a one if an older check point has the message
-    whose time was not over.  So a group that was set back, and was handed one message there, goes
-    on where it was before: what is passed over had been handed out.  Where no ack follows though
-    one was changed, as it was lost, or late, or the old time was just over, the group is handed
-    again what is behind the message.
+    handed out once more: then an ack of its old one follows, in the revive topic if the old time
+    was over, and nobody goes on there.  Where the log ends too soon for that, it is taken for such
+    a one if an older check point has the message whose time was not over.  So a group that was set
+    back, and was handed one message there, goes on where it was before: what is passed over had
+    been handed out.  Where no ack follows though one was changed, as it was lost, or late, the
+    group is handed again what is behind the message.
     """
     found: dict[tuple[str, int], int] = {}
     doubtful: dict[tuple[str, int], dict[int, CheckPoint]] = {}
@@ -305,11 +306,14 @@ def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
     if queue is None:
         return found
 
-    @lru_cache(2 * NEAR)
-    def read(at: int) -> tuple[Record, CheckPoint | Acks] | None:
-        unit = queue.unit(at)
+    @lru_cache(4 * NEAR)
+    def read(
+        at: int, topic: str = TIMER_TOPIC, queue_id: int = QUEUE
+    ) -> tuple[Record, CheckPoint | Acks] | None:
+        its = lookup.queues.get(topic, queue_id)
+        unit = None if its is None else its.unit(at)
         kind = None if unit is None else _SAID_BY.get(unit[2])
-        record = kind and lookup.by_queue_offset(TIMER_TOPIC, QUEUE, at)
+        record = kind and lookup.by_queue_offset(topic, queue_id, at)
         try:
             return (record, kind(record.body, "")) if kind and record else None
         except ValueError:
@@ -319,11 +323,14 @@ def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
         if len(point.offsets) > 1 or b'"behind"' in record.body:
             return False
         latest, behind = record.store_timestamp + ORIGIN_ACK, range(at + 1, at + NEAR)
-        for later, said in filter(None, map(read, behind)):
-            if later.store_timestamp > latest:
-                return False
-            acks = isinstance(said, Acks) and said.offsets == point.offsets
-            if acks and said.key[:3] == point.key[:3] and said.key[4] < point.pop_time:
+        topic, number = (record.properties.get(name, "") for name in (REAL_TOPIC, REAL_QUEUE))
+        revive = topic, int(number) if number.isdecimal() else QUEUE
+        first = lookup.by_time(*revive, record.store_timestamp)
+        at_once = (read(at, *revive) for at in range(first, first + NEAR))
+        for later, said in filter(None, chain(map(read, behind), at_once)):
+            waited = later.store_timestamp > latest or TIMER_DEQUEUED in later.properties
+            mine = isinstance(said, Acks) and said.offsets == point.offsets and not waited
+            if mine and said.key[:3] == point.key[:3] and said.key[4] < point.pop_time:
                 return True
         return False if behind.stop <= queue.max_offset or end > latest else None
 

@@ -258,13 +258,14 @@ class PopTests(OutcomesTestCase):
     like one of a message that was handed out alone.
     """
 
-    def put(self, body: bytes, tag: str) -> None:
+    def put(self, body: bytes, tag: str, topic: str = TIMER_TOPIC, **more: str) -> None:
+        told = {"TAGS": tag, "REAL_TOPIC": "R", "REAL_QID": "3"} | more
         self.store.put(
             Message(
-                topic=TIMER_TOPIC,
-                queue_id=0,
+                topic=topic,
+                queue_id=0 if topic == TIMER_TOPIC else 3,
                 body=body,
-                properties=encode({"TAGS": tag}),
+                properties=encode(told),
                 born_timestamp=self.time,
                 born_host=HOST,
                 store_host=HOST,
@@ -351,6 +352,27 @@ class PopTests(OutcomesTestCase):
         self.changed(points[0], 0)
         self.goes_on()
         self.assertNext(4)
+
+    def test_changed_too_late(self) -> None:
+        """An ack of what was over lies in the revive topic at once; one that waited is no answer to
+        a change.
+        """
+        point = self.handed(0, 1, 2, 3)
+        body, tag, _ = point.acks((1,))
+        self.time += 10_000
+        self.handed(1)
+        self.put(body, tag, "R", TIMER_DEQUEUE_MS="1")
+        self.goes_on()
+        self.assertNext(2)
+        self.handed(1)
+        self.put(body, tag, "R")
+        self.goes_on()
+        self.assertNext(2)
+        self.handed(4, 5, 6, 7)
+        self.handed(1)
+        self.put(body, tag, "R")
+        self.goes_on()
+        self.assertNext(8)
 
     def test_reset(self) -> None:
         """A group that was set back goes on there: no ack of an old check point follows, though
