@@ -106,7 +106,7 @@ class QueueEnd:
         self.ready = 0
 
     @cython.cfunc
-    def _open(self, place: cython.longlong) -> cython.void:
+    def _open(self, fd: cython.int, place: cython.longlong) -> cython.void:
         """Have a window with a place in the file, if there is one to have."""
         global _next
         if self.window != cython.NULL and place - self.window_at < _WINDOW:
@@ -124,7 +124,7 @@ class QueueEnd:
             other.writes = _LATER
         self.window_at = place // _WINDOW * _WINDOW
         area: cython.p_void = mmap(
-            cython.NULL, _WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, self.window_at
+            cython.NULL, _WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, fd, self.window_at
         )
         if area == MAP_FAILED:
             return
@@ -264,7 +264,7 @@ def write_usual(
         if queue.highest < end - 1:
             queue.highest = end - 1
         if fds[other] >= 0 and tails[other]:
-            queue._open(places[other] + sizes[other])
+            queue._open(fds[other], places[other] + sizes[other])
             if queue.window != cython.NULL:
                 queue.ready = places[other] + sizes[other] + tails[other]
         # Last: a thread that sees this end sees the rest.
