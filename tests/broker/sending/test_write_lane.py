@@ -554,7 +554,7 @@ class BothWaysTests(LaneTestCase):
         ext = sending("Orders", batch=True, properties=usual)
         single = Command(code=310, opaque=1, ext=sending("Orders"), body=b"single")
         many = Command(code=code, opaque=2, ext=ext, body=bytes(body), serialize=kind)
-        self.drive(b"".join(map(encode, (single, many, single))), cuts)
+        self.drive(b"".join(map(encode, (single, many, many, single, single, many))), cuts)
 
     def test_usual_batches(self) -> None:
         """What producers send as batches goes the short way, with other batches in a run, and with
