@@ -194,6 +194,10 @@ class Revival:
     def read_revive_topic(self) -> Generator[None]:
         """Read what a stock broker had not finished; then it is known what is open."""
         self._catch_up()
+        # The next start may be long after this one's end.  Where it fails the log says so.
+        saved = self.state.offsets.save().addErrback(lambda _: None)
+        while not saved.called:
+            yield
         waiting = []
         for queue_id, offset, record in self._unfinished():
             if record is None:

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
@@ -596,6 +597,19 @@ class RestartTests(ServedTestCase):
             for named in handles(self.pop(maxMsgNums=1, invisibleTime=1000)):
                 self.assertEqual(self.ack(named), 0)
         self.skips(3)
+        self.killed()
+        self.assertEqual(self.popped(), [b"c"])
+
+    def test_killed_again(self) -> None:
+        """Nor where the next start was killed before it wrote them, and long after."""
+        self.put(b"a", b"b")
+        self.patch(OffsetJournal, "_write", lambda journal: Deferred())
+        for named in handles(self.pop(invisibleTime=1000)):
+            self.assertEqual(self.ack(named), 0)
+        self.passes(0.05)
+        self.killed()
+        self.jump = 60_000
+        self.put(b"c")
         self.killed()
         self.assertEqual(self.popped(), [b"c"])
 
