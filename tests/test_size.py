@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 62_902
+CODE = 63_286
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 23
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 210
+RELAYED = 211
 """Fields that a class takes only to hand them on."""
 
 
