@@ -47,11 +47,16 @@ def store(version: str, name: str = "store", into: Path | None = None) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="golden-")) if into is None else into
     if into is None:
         atexit.register(_remove, folder, os.getpid())
-    with tarfile.open(DATA / "stores" / version / f"{name}.tar.gz") as archive:
-        # Python 3.11.0 to 3.11.3 have no filters; the archives are our own.
-        safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        archive.extractall(folder, **safe)
+    unpack(DATA / "stores" / version / f"{name}.tar.gz", folder)
     return folder / "store"
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack an archive of ours."""
+    with tarfile.open(archive) as files:
+        # Python 3.11.0 to 3.11.3 have no filters.
+        safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        files.extractall(folder, **safe)
 
 
 def truth(name: str, kind: str) -> str:

@@ -99,6 +99,7 @@ class PoppingTests(AccessTestCase):
             self.assert_denied(by.ask(Code.PEEK_MESSAGE, **named, maxMsgNums="1"))
             self.assert_denied(by.ask(Code.NOTIFICATION, **named, pollTime="0", bornTime="0"))
             self.assert_denied(by.ask(Code.POLLING_INFO, **named))
+        self.passes(1)
         self.assertEqual(self.serving.offsets.get(GROUP, TOPIC, 0), 1)
 
     def test_done(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
+from lab.harness import golden
 from rmqha.config.broker_settings import BrokerSettings
 from tests.broker.pop.support import PopTestCase, bodies, records
 from tests.broker.support import NOW
@@ -22,8 +22,7 @@ class StockStoreTests(PopTestCase):
 
     def open(self, name: str, at: int) -> None:
         """Go on with one at a time."""
-        with tarfile.open(FOLDER / f"store-{name}.tar.xz") as archive:
-            archive.extractall(self.root.parent, filter="data")
+        golden.unpack(FOLDER / f"store-{name}.tar.xz", self.root.parent)
         self.jump = at - NOW
         self.begin(sizes=SIZES)
         self.who = self.client()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 from struct import unpack_from
 
 from twisted.internet.defer import Deferred
 
+from lab.harness import golden
 from rmqha.config.broker_settings import BrokerSettings, TimerSettings
 from tests.broker.support import NOW
 from tests.broker.timer.support import TimerTestCase
@@ -32,8 +32,7 @@ class StockStoreTests(TimerTestCase):
 
     def open(self, name: str, at: int, window: int = 172_800) -> None:
         """Go on with one at a time."""
-        with tarfile.open(FOLDER / f"{name}.tar.gz") as archive:
-            archive.extractall(self.root.parent, filter="data")
+        golden.unpack(FOLDER / f"{name}.tar.gz", self.root.parent)
         self.jump = at - NOW
         self.timers = TimerSettings(roll_window=window)
         self.had = None
