@@ -136,7 +136,7 @@ class Timers:
         self._running, self._began = True, self.state.store.now_ms()
         self.state.store.dispatcher.on_units.append(self._units)
         self.state.store.dispatcher.on_pause.append(self._paused)
-        self._starting = self._start()
+        self._starting = self._start(self.state.store.last_stored)
         self._wake()
 
     def stop(self) -> Deferred[None]:
@@ -314,12 +314,15 @@ class Timers:
 
     # --- reading ----------------------------------------------------------------------
 
-    def _start(self) -> Generator[None]:
-        """Read what waits, and leave out what the log has the copies of."""
+    def _start(self, last: int) -> Generator[None]:
+        """Read what waits, and leave out what the log has the copies of.
+
+        @param last: When the last record of before was stored, in milliseconds since 1970.
+        """
         known, settings = self.offsets.timers, self.state.settings.timers
         if known and (known.window, known.slot) != (settings.window_ms, settings.precision):
             known = None
-        last, queue = self.state.store.last_stored, self._queue
+        queue = self._queue
         least, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self.revival.begin(last)
         yield from self.revival.read_copied()

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from rmqha.broker.pop.acks import AckRequests
 from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
@@ -599,6 +600,24 @@ class RestartTests(ServedTestCase):
         self.skips(3)
         self.killed()
         self.assertEqual(self.popped(), [b"c"])
+
+    def test_killed_in_a_change(self) -> None:
+        """A message whose time was changed comes again once, though the ack of its first time did
+        not reach the log.
+        """
+        self.put(b"a", b"b")
+        (first, _) = handles(self.pop(invisibleTime=2000))
+        acks = self.patch(AckRequests, "_done", lambda *_: Deferred())
+        code, ext = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, first | {"invisibleTime": 1000}
+        ext = {name: str(value) for name, value in ext.items()}
+        self.who.send(Command(code=code, opaque=1, version=407, ext=ext))
+        self.passes(0.05)
+        acks.restore()
+        self.killed()
+        self.skips(1.5)
+        self.assertEqual(self.popped(), [b"a"])
+        self.skips(20)
+        self.assertEqual(self.popped(), [b"b"])
 
     def test_killed_again(self) -> None:
         """Nor where the next start was killed before it wrote them, and long after."""
