@@ -30,16 +30,19 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.log.encode import MAX_PROPERTIES
+from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.log.pop_record import ACK_TAG, ACKS_TAG, CHECK_POINT_TAG, Acks, CheckPoint, PointKey
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.names import (
     FIRST_POP_TIME,
     REAL_QUEUE,
+    REAL_TOPIC,
     RETRY_PREFIX,
     REVIVE_GROUP,
     REVIVE_PREFIX,
     TAGS,
+    TIMER_TOPIC,
     UNIQUE_KEY,
 )
 
@@ -115,9 +118,6 @@ class Revival:
     _old: dict[int, set[PointKey]] = field(factory=dict, init=False)
     _last_old: dict[int, int] = field(factory=dict, init=False)
     _calls: dict[PointKey, IDelayedCall] = field(factory=dict, init=False)
-    # When the log ended, and from shortly before that the check points, the last one first.
-    _last: int = field(default=0, init=False)
-    _recent: list[CheckPoint] = field(factory=list, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -133,12 +133,33 @@ class Revival:
 
     # --- the start, from the log's end to its beginning -------------------------------
 
-    def begin(self, last: int) -> None:
-        """Begin to read.
+    def catch_up(self, last: int) -> Generator[None]:
+        """Hand out no message again that was handed out since the offsets were written: where a
+        group was when a check point was made tells which of them followed each other.  That is on
+        the disk before anything else: the next start may be long after this one's end.
 
         @param last: When the last record of the log was stored, in milliseconds since 1970.
         """
-        self._last = last
+        lookup, offsets, code = self.state.lookup, self.state.offsets, tags_code(CHECK_POINT_TAG)
+        queue = self.state.store.queues.get(TIMER_TOPIC, 0)
+        first = lookup.by_time(TIMER_TOPIC, 0, last - SNAPSHOT)
+        for at in range(first, first if queue is None else queue.max_offset):
+            unit = None if queue is None else queue.unit(at)
+            wanted = unit is not None and unit[2] == code
+            record = lookup.by_queue_offset(TIMER_TOPIC, 0, at) if wanted else None
+            its = record is not None and record.properties.get(REAL_TOPIC) == self.topic
+            point = self._read(record) if record is not None and its else None
+            if isinstance(point, CheckPoint) and point.behind is not None:
+                place = point.group, point.topic, point.queue_id
+                now = offsets.get(*place)
+                known = self.state.topics.get(point.topic) and self.state.groups.get(point.group)
+                if known and (now is None or point.behind <= now <= point.offsets[0]):
+                    offsets.advance(*place, point.next_offset)
+            yield
+        # Where it fails the log says so.
+        saved = offsets.save().addErrback(lambda _: None)
+        while not saved.called:
+            yield
 
     def note(self, record: Record, *, finished: bool) -> None:
         """Tell of a record that was met in the timer topic.
@@ -157,8 +178,6 @@ class Revival:
                     acked = acked | {offset}
                 elif found.behind is None:
                     self._changed[message] = found.pop_time
-            if found.pop_time > self._last - SNAPSHOT:
-                self._recent.append(found)
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
                 self.points.add(found, acked)
 
@@ -202,11 +221,6 @@ class Revival:
 
     def read_revive_topic(self) -> Generator[None]:
         """Read what a stock broker had not finished; then it is known what is open."""
-        self._catch_up()
-        # The next start may be long after this one's end.  Where it fails the log says so.
-        saved = self.state.offsets.save().addErrback(lambda _: None)
-        while not saved.called:
-            yield
         waiting = []
         for queue_id, offset, record in self._unfinished():
             if record is None:
@@ -232,20 +246,6 @@ class Revival:
         self._copies = _RetryCopies(self.state.lookup)
         self.ready = True
         self.on_ready()
-
-    def _catch_up(self) -> None:
-        """Hand out no message again that was handed out since the offsets were written: where a
-        group was when a check point was made tells which of them followed each other.
-        """
-        while self._recent:
-            point = self._recent.pop()
-            place = point.group, point.topic, point.queue_id
-            now = self.state.offsets.get(*place)
-            known = self.state.topics.get(point.topic) and self.state.groups.get(point.group)
-            if point.behind is None or known is None:
-                continue
-            if now is None or point.behind <= now <= point.offsets[0]:
-                self.state.offsets.advance(*place, point.next_offset)
 
     def _look_for_copies(self, point: OpenCheckPoint) -> None:
         told = point.point

@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, Lateness
-from rmqha.broker.pop.revive import SNAPSHOT, Revival
+from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
 from rmqha.broker.timer.pending import Identity, PendingTimers, TimerRecord
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
@@ -292,6 +292,8 @@ class Timers:
                 self._starting, self._ready = None, True
                 self.offsets.timing = self.progress
                 self._change()
+                # The next start has less to read.  Where it fails the log says so.
+                self.offsets.file.save_now().addErrback(lambda _: None)
             return 0.0
         queue = self._queue
         if queue is not None and self._next < queue.max_offset:
@@ -324,20 +326,13 @@ class Timers:
             known = None
         queue = self._queue
         least, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
-        self.revival.begin(last)
+        yield from self.revival.catch_up(last)
         yield from self.revival.read_copied()
         # From the end, so that a message that was stored anew is met there first, and acks before
         # their check point.
         first, left = least if known is None else max(known.low, least), end
         while queue is not None and left > first:
             left -= self._note_run(queue, first, left, known)
-            yield
-        # What was handed out since the offsets were written, and is finished.
-        young = self.state.lookup.by_time(TIMER_TOPIC, QUEUE, last - SNAPSHOT)
-        for offset in reversed(range(max(young, least), first)):
-            told = self._told(self.state.lookup.properties(TIMER_TOPIC, QUEUE, offset))
-            if told is not None and told.pops:
-                self._note_pop(offset, finished=True)
             yield
         self._pending.reverse()
         self._rolled.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -11,6 +12,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
 from rmqha.broker.pop.acks import AckRequests
+from rmqha.broker.pop.revive import Revival
 from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
@@ -600,6 +602,33 @@ class RestartTests(ServedTestCase):
         self.skips(3)
         self.killed()
         self.assertEqual(self.popped(), [b"c"])
+
+    def test_killed_while_reading(self) -> None:
+        """Nor where starts were killed before they had read all, and messages were stored meanwhile
+        for longer than the check points of before are read.  A start that has read all says so at
+        once: the next one has less to read.
+        """
+        self.put(b"a", b"b")
+        write = self.patch(OffsetJournal, "_write", lambda journal: Deferred())
+        for named in handles(self.pop(invisibleTime=1000)):
+            self.assertEqual(self.ack(named), 0)
+        self.skips(2)
+
+        def killed(revival: Revival) -> Iterator[None]:
+            self.serving.timers._running = False
+            yield
+
+        read = self.patch(Revival, "read_copied", killed)
+        for later in range(1, 4):
+            self.killed()
+            self.jump = later * 6000
+            self.put(b"%d" % later)
+        read.restore()
+        write.restore()
+        self.killed()
+        self.assertEqual(self.popped(), [b"1", b"2", b"3"])
+        table = json.loads((self.root / "config" / "delayOffset.json").read_bytes())
+        self.assertGreater(table["timers"]["low"], 1)
 
     def test_killed_in_a_change(self) -> None:
         """A message whose time was changed comes again once, though the ack of its first time did
