@@ -110,9 +110,9 @@ class Revival:
     # which check points are met in the revive topic too.
     _acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
     _copied: set[PointKey] = field(factory=set, init=False)
-    # Of messages whose time was changed, by group, topic, queue and offset, when that was last: a
-    # kill may come between that check point and the ack of the one before.
-    _changed: dict[tuple[str, str, int, int], int] = field(factory=dict, init=False)
+    # When each message was handed out last, by group, topic, queue and offset: that check point
+    # alone counts.  Of one whose time was changed a kill may have cost the ack of the one before.
+    _handed: dict[tuple[str, str, int, int], int] = field(factory=dict, init=False)
     _copies: _RetryCopies = field(init=False)
     # Of the revive topic: the check points that are not finished, and the last one, by queue.
     _old: dict[int, set[PointKey]] = field(factory=dict, init=False)
@@ -174,10 +174,8 @@ class Revival:
             acked = take(found.key, set())
             for offset in found.offsets:
                 message = found.group, found.topic, found.queue_id, offset
-                if found.pop_time < self._changed.get(message, 0):
+                if found.pop_time < self._handed.setdefault(message, found.pop_time):
                     acked = acked | {offset}
-                elif found.behind is None:
-                    self._changed[message] = found.pop_time
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
                 self.points.add(found, acked)
 
@@ -242,7 +240,7 @@ class Revival:
             yield
         self._acked.clear()
         self._copied.clear()
-        self._changed.clear()
+        self._handed.clear()
         self._copies = _RetryCopies(self.state.lookup)
         self.ready = True
         self.on_ready()

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
@@ -18,6 +19,7 @@ from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.log.flush import Flusher
+from rmqha.wire.log.pop_record import CheckPoint
 from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME, REVIVE_GROUP
 from rmqha.wire.remoting.bodies.clients import ConsumerData, HeartbeatData
@@ -629,6 +631,12 @@ class RestartTests(ServedTestCase):
         self.assertEqual(self.popped(), [b"1", b"2", b"3"])
         table = json.loads((self.root / "config" / "delayOffset.json").read_bytes())
         self.assertGreater(table["timers"]["low"], 1)
+
+    def test_stock_broker_killed_in_a_change(self) -> None:
+        """So does one of a stock broker, which does not say that it was changed."""
+        body = CheckPoint.body
+        self.patch(CheckPoint, "body", lambda point: body(evolve(point, behind=point.start)))
+        self.test_killed_in_a_change()
 
     def test_killed_in_a_change(self) -> None:
         """A message whose time was changed comes again once, though the ack of its first time did
