@@ -32,9 +32,8 @@ def _touch(size: int) -> None:
 
 
 def warm_memory(size: int) -> int:
-    """Touch and free memory, so that no measurement pays for a hypervisor that gives a virtual
-    machine
-    its pages at their first use; less of it where less is free.
+    """Touch and free memory, so that no measurement pays for a hypervisor that gives pages at their
+    first use; less of it where less is free.
     """
     size = max(0, min(size, available() - LEFT_ALONE))
     if size:

@@ -2,9 +2,8 @@
 
 A client that has several acks of one check point on their way sends the others soon: of all that
 come within L{GATHERING} one record is made.  An ack is answered 0 when that is as safe as any
-write.  One of a message that nobody was handed, or
-that is done with, is answered 0 as stock brokers do, and leaves no trace; a change of its time is
-refused then: it would bring it back.
+write.  One of a message that nobody was handed, or that is done with, is answered 0 as stock
+brokers do, and leaves no trace; a change of its time is refused then: it would bring it back.
 
 Source: docs/protocol/remoting.md, POP.
 """

@@ -289,7 +289,10 @@ class Timers:
         """
         if self._starting is not None:
             if next(self._starting, self) is self:
-                self._starting, self._ready = None, True
+                if not self._ready:
+                    # An error ended it, and was told.
+                    raise RuntimeError("what waits is not known: restart the broker")
+                self._starting = None
                 self.offsets.timing = self.progress
                 self._change()
                 # The next start has less to read.  Where it fails the log says so.
@@ -345,6 +348,7 @@ class Timers:
             yield
         yield from self._leave_out_delivered(due, sure=known is None)
         yield from self.revival.read_revive_topic()
+        self._ready = True
 
     def _leave_out_delivered(self, due: list[tuple[int, int]], *, sure: bool) -> Generator[None]:
         """Let those wait again whose copies are not in the log.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.broker import Broker
+from rmqha.broker.timer.timers import Timers
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
@@ -196,6 +199,33 @@ class RestartTests(TimerTestCase):
         self.begin()
         self.skips(15)
         self.assertEqual(self.got(), [b"%d" % n for n in range(200)])
+
+    def test_not_read(self) -> None:
+        """A start that fails says so until somebody acts: nothing of what it did not read counts as
+        delivered, and the next one delivers it.
+        """
+        self.begin()
+        self.later(b"x", 5000)
+        self.stop()
+        path = self.root / "config" / "delayOffset.json"
+        before = path.read_bytes()
+
+        def fails(*_: object, **__: object) -> Iterator[None]:
+            yield
+            raise OSError("no descriptor")
+
+        patch = self.patch(Timers, "_leave_out_delivered", fails)
+        broker = self.begin()
+        self.skips(10)
+        self.assertTrue(broker.timers.status()["reading"])
+        self.assertTrue(self.flushLoggedErrors(OSError))
+        self.assertTrue(self.flushLoggedErrors(RuntimeError))
+        self.stop()
+        self.assertEqual(path.read_bytes(), before)
+        patch.restore()
+        self.begin()
+        self.skips(1)
+        self.assertEqual(self.got(), [b"x"])
 
     def test_progress_of_before(self) -> None:
         """What was delivered after the progress was written does not come again; nor are two that
