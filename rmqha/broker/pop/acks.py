@@ -176,6 +176,7 @@ class AckRequests:
             return 0
         begun, count, frames = self.state.clock.seconds(), 0, []
         known: dict[AckKey, tuple[OpenCheckPoint | None, int, int, list[int], list[bytes]]] = {}
+        stored: list[tuple[OpenCheckPoint, list[int], list[bytes]]] = []
         for key, offset, opaque in acked:
             try:
                 found, low, high, offsets, waiting = known.get(key) or known.setdefault(
@@ -191,15 +192,16 @@ class AckRequests:
             if found is None or offset not in found.left:
                 frames.append(frame)
             else:
+                if not offsets:
+                    stored.append((found, offsets, waiting))
                 offsets.append(offset)
                 waiting.append(frame)
         with self.together():
-            for found, _, _, offsets, waiting in known.values():
-                if found is not None and offsets:
-                    each = self._gather(found)
-                    each.offsets.update(offsets)
-                    each.runs.append((begun, connection, b"".join(waiting), len(waiting)))
-                    connection.in_runs += len(waiting)
+            for found, offsets, waiting in stored:
+                each = self._gather(found)
+                each.offsets.update(offsets)
+                each.runs.append((begun, connection, b"".join(waiting), len(waiting)))
+                connection.in_runs += len(waiting)
         if frames:
             self._tell(PutStatus.PUT_OK, begun, connection, b"".join(frames), len(frames))
         return count

@@ -154,6 +154,10 @@ class BothWaysTests(PopTestCase):
         """Usual ones, unusual ones, and what stands between them."""
         self.same(steps, outcome=outcome)
 
+    def test_done_already(self) -> None:
+        """One that is done with does not bring its check point's acks before others."""
+        self.same([([(1, 0, 0)], 0), ([(1, 0, 0), (4, 0, 0), (0, 0, 0)], 0)])
+
     def test_each_oddity(self) -> None:
         """Each of them between usual ones."""
         for change in range(len(FIELDS) + 1):
