@@ -1,4 +1,4 @@
-"""What topics and groups have in common: an entry of a broker's table, alike at all masters."""
+"""Topics and groups: entries of tables of brokers, alike at all masters, and how far groups are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import click
 from attrs import evolve, frozen
 
 from rmqha.cli.brokers.asking import BrokerSite, addresses, at_each
+from rmqha.cli.brokers.shown import moment_at
 from rmqha.cli.common import note
-from rmqha.nodes.broker_admin import BrokerAdmin
+from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
+from rmqha.wire.remoting.bodies.tables import READ, WRITE, GroupConfig, TopicConfig
+
+PERMISSIONS = {"rw": READ | WRITE, "r": READ, "w": WRITE, "none": 0}
+"""What a person calls them."""
 
 E = TypeVar("E", bound=Any)
 
@@ -99,3 +104,86 @@ class EntryKind(Generic[E]):
             f"{name} is changed",
         )
         return self.rows(await self.at(there, name))
+
+
+def topic_row(topic: TopicConfig) -> dict[str, Any]:
+    """A topic's settings."""
+    return {
+        "topic": topic.topic_name,
+        "readQueues": topic.read_queue_nums,
+        "writeQueues": topic.write_queue_nums,
+        "perm": next((n for n, bits in PERMISSIONS.items() if bits == topic.perm), topic.perm),
+        "order": topic.order,
+        "attributes": topic.attributes or {},
+    }
+
+
+TOPICS = EntryKind(noun="topic", table=BrokerAdmin.topics, row=topic_row)
+
+
+def group_row(group: GroupConfig) -> dict[str, Any]:
+    """A group's settings."""
+    return {
+        "group": group.group_name,
+        "consume": group.consume_enable,
+        "broadcast": group.consume_broadcast_enable,
+        "retries": group.retry_max_times,
+        "retryQueues": group.retry_queue_nums,
+        "slowBroker": group.which_broker_when_consume_slowly,
+    }
+
+
+GROUPS = EntryKind(noun="group", table=BrokerAdmin.groups, row=group_row)
+
+
+async def lag_rows(
+    brokers: list[BrokerAdmin], group: str, topic: str | None = None
+) -> list[dict[str, Any]]:
+    """How far a group is in each queue."""
+    rows = []
+    for broker in brokers:
+        table = (await broker.consume_stats(group, topic)).offset_table
+        for queue, place in sorted(
+            table.items(), key=lambda item: (item[0].topic, item[0].queue_id)
+        ):
+            rows.append(
+                {
+                    "broker": broker.address,
+                    "topic": queue.topic,
+                    "queue": queue.queue_id,
+                    "end": place.broker_offset,
+                    "offset": place.consumer_offset,
+                    "lag": place.broker_offset - place.consumer_offset,
+                    "lastMessage": moment_at(place.last_timestamp),
+                }
+            )
+    return rows
+
+
+async def members_at(broker: BrokerAdmin, group: str) -> list[str]:
+    """The ids of a group's members that are online."""
+    return [each.client_id for each in (await broker.consumers(group)).connection_set]
+
+
+async def forget(
+    site: BrokerSite, masters: dict[BrokerAdmin, BrokerFacts], there: list[BrokerAdmin], name: str
+) -> list[dict[str, Any]]:
+    """Delete a topic, first at brokers, then at the name servers of the cluster.
+
+    @param there: Those that have it.
+    @return: Where it was deleted.
+    """
+    servers = [site.at(address) for address in site.name_servers(masters)]
+    clusters = sorted({facts.cluster for facts in masters.values()})
+
+    async def told(one: BrokerAdmin) -> None:
+        if one not in servers:
+            await one.delete_topic(name)
+            return
+        for cluster in clusters:
+            await one.forget_topic(name, cluster)
+
+    await at_each([*there, *servers], told, f"{name} is deleted")
+    return [{"name": name, "at": each.address, "is": "topic"} for each in there] + [
+        {"name": name, "at": each.address, "is": "route"} for each in servers
+    ]

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each
-from rmqha.cli.brokers.entries import EntryKind, alike
-from rmqha.cli.brokers.shown import moment_at, show
-from rmqha.cli.brokers.topic import forget
+from rmqha.cli.brokers.entries import GROUPS, alike, forget, group_row, lag_rows, members_at
+from rmqha.cli.brokers.shown import show
 from rmqha.cli.common import Commands, Whole, note
 from rmqha.nodes.broker_admin import BrokerAdmin
 from rmqha.wire.names import DLQ_PREFIX, PRESET_GROUPS, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
@@ -44,50 +43,6 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def row(group: GroupConfig) -> dict[str, Any]:
-    """A group's settings."""
-    return {
-        "group": group.group_name,
-        "consume": group.consume_enable,
-        "broadcast": group.consume_broadcast_enable,
-        "retries": group.retry_max_times,
-        "retryQueues": group.retry_queue_nums,
-        "slowBroker": group.which_broker_when_consume_slowly,
-    }
-
-
-GROUPS = EntryKind(noun="group", table=BrokerAdmin.groups, row=row)
-
-
-async def lag_rows(
-    brokers: list[BrokerAdmin], group: str, topic: str | None = None
-) -> list[dict[str, Any]]:
-    """How far a group is in each queue."""
-    rows = []
-    for broker in brokers:
-        table = (await broker.consume_stats(group, topic)).offset_table
-        for queue, place in sorted(
-            table.items(), key=lambda item: (item[0].topic, item[0].queue_id)
-        ):
-            rows.append(
-                {
-                    "broker": broker.address,
-                    "topic": queue.topic,
-                    "queue": queue.queue_id,
-                    "end": place.broker_offset,
-                    "offset": place.consumer_offset,
-                    "lag": place.broker_offset - place.consumer_offset,
-                    "lastMessage": moment_at(place.last_timestamp),
-                }
-            )
-    return rows
-
-
-async def members_at(broker: BrokerAdmin, group: str) -> list[str]:
-    """The ids of a group's members that are online."""
-    return [each.client_id for each in (await broker.consumers(group)).connection_set]
-
-
 @click.group(cls=Commands)
 def group() -> None:
     """List, show, make, change and delete consumer groups of running brokers."""
@@ -101,7 +56,7 @@ def list_(way: Way, everything: bool, as_json: bool) -> None:
 
     async def run(site: BrokerSite) -> list[tuple[dict[str, Any], str]]:
         return [
-            (row(config), broker.address)
+            (group_row(config), broker.address)
             for broker in await site.readable()
             for config in (await broker.groups()).values()
         ]

@@ -16,8 +16,8 @@ from rich.table import Table
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
+from rmqha.cli.brokers.entries import TOPICS
 from rmqha.cli.brokers.shown import moment, show
-from rmqha.cli.brokers.topic import TOPICS
 from rmqha.cli.common import FAILED, Commands, Whole, complain, note, stdout
 from rmqha.cli.record_lines import as_json as record_json
 from rmqha.cli.record_lines import as_text, plain, shown_time

@@ -10,9 +10,8 @@ from attrs import frozen
 from twisted.internet.error import ConnectionClosed
 
 from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
-from rmqha.cli.brokers.group import GROUPS, lag_rows, members_at
+from rmqha.cli.brokers.entries import GROUPS, TOPICS, lag_rows, members_at
 from rmqha.cli.brokers.shown import moment, show
-from rmqha.cli.brokers.topic import TOPICS
 from rmqha.cli.common import Commands, Whole, note
 from rmqha.errors import RmqhaError
 from rmqha.nodes.broker_admin import BrokerAdmin

@@ -7,16 +7,13 @@ from typing import Any
 
 import click
 
-from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each
-from rmqha.cli.brokers.entries import EntryKind, alike
+from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers
+from rmqha.cli.brokers.entries import PERMISSIONS, TOPICS, alike, forget, topic_row
 from rmqha.cli.brokers.shown import moment_at, show
 from rmqha.cli.common import Commands, Whole, note
 from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
 from rmqha.wire.names import BROKERS_TOPIC_PREFIX, DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
-from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
-
-PERMISSIONS = {"rw": READ | WRITE, "r": READ, "w": WRITE, "none": 0}
-"""What a person calls them."""
+from rmqha.wire.remoting.bodies.tables import TopicConfig
 
 QUEUES = 8
 """Queues of a topic where nothing is said, as with mqadmin."""
@@ -43,21 +40,6 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def row(topic: TopicConfig) -> dict[str, Any]:
-    """A topic's settings."""
-    return {
-        "topic": topic.topic_name,
-        "readQueues": topic.read_queue_nums,
-        "writeQueues": topic.write_queue_nums,
-        "perm": next((n for n, bits in PERMISSIONS.items() if bits == topic.perm), topic.perm),
-        "order": topic.order,
-        "attributes": topic.attributes or {},
-    }
-
-
-TOPICS = EntryKind(noun="topic", table=BrokerAdmin.topics, row=row)
-
-
 @click.group(cls=Commands)
 def topic() -> None:
     """List, show, make, change and delete topics of running brokers."""
@@ -73,7 +55,7 @@ def list_(way: Way, everything: bool, as_json: bool) -> None:
         found, others = [], set[str]()
         for broker in await site.readable():
             topics = await broker.topics()
-            found += [(row(config), broker.address) for config in topics.values()]
+            found += [(topic_row(config), broker.address) for config in topics.values()]
             others |= {name for name in topics if name.startswith(OTHERS)}
             others |= await broker.own_topics()
         return found, others
@@ -193,27 +175,3 @@ async def _routed(site: BrokerSite, masters: dict[BrokerAdmin, BrokerFacts], nam
             for cluster in clusters
         ]
     )
-
-
-async def forget(
-    site: BrokerSite, masters: dict[BrokerAdmin, BrokerFacts], there: list[BrokerAdmin], name: str
-) -> list[dict[str, Any]]:
-    """Delete a topic, first at brokers, then at the name servers of the cluster.
-
-    @param there: Those that have it.
-    @return: Where it was deleted.
-    """
-    servers = [site.at(address) for address in site.name_servers(masters)]
-    clusters = sorted({facts.cluster for facts in masters.values()})
-
-    async def told(one: BrokerAdmin) -> None:
-        if one not in servers:
-            await one.delete_topic(name)
-            return
-        for cluster in clusters:
-            await one.forget_topic(name, cluster)
-
-    await at_each([*there, *servers], told, f"{name} is deleted")
-    return [{"name": name, "at": each.address, "is": "topic"} for each in there] + [
-        {"name": name, "at": each.address, "is": "route"} for each in servers
-    ]

@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.wire.remoting.json_header}."""
+"""Tests for L{AlikePulls<rmqha.wire.remoting.frame.AlikePulls>}."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import HeaderFieldInvalid, HeaderUndecodable
-from rmqha.wire.remoting import json_header
+from rmqha.wire.remoting import frame
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
-from rmqha.wire.remoting.frame import FrameDecoder
+from rmqha.wire.remoting.frame import AlikePulls, FrameDecoder
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
-from rmqha.wire.remoting.json_header import AlikePulls
 
 JAVA = (
     '{"code":11,"extFields":{"queueId":"3","maxMsgNums":"32","sysFlag":"3","commitOffset":"7",'
@@ -70,7 +69,7 @@ HEADERS = st.builds(
 def usual(data: bytes) -> Command | None:
     """What the usual reader makes of it, if it is a header."""
     try:
-        return json_header._decode(data)
+        return frame._decode(data)
     except HeaderUndecodable:
         return None
 
@@ -103,7 +102,7 @@ class AlikePullsTests(SynchronousTestCase):
         """After one pull of a queue the next ones are read."""
         first = JAVA.encode()
         self.assertFalse(self.same(first))
-        self.pulls.learn(first, json_header._decode(first))
+        self.pulls.learn(first, frame._decode(first))
         self.assertTrue(self.same(first))
         other = JAVA.replace(":12,", ":13,").replace('"40"', '"123456789012345678"')
         self.assertTrue(self.same(other.replace('"7"', '"0"').encode()))
@@ -139,7 +138,7 @@ class AlikePullsTests(SynchronousTestCase):
             quoted,
         ):
             try:
-                command = json_header._decode(odd.encode())
+                command = frame._decode(odd.encode())
             except HeaderUndecodable:
                 continue
             self.pulls.learn(odd.encode(), command)
@@ -147,11 +146,11 @@ class AlikePullsTests(SynchronousTestCase):
 
     def test_bodies(self) -> None:
         """Nothing is kept of what comes with a header."""
-        self.patch(json_header, "_pulls", self.pulls)
+        self.patch(frame, "_pulls", self.pulls)
         data = JAVA.encode()
         size = len(data) + 4 + 9
-        frame = size.to_bytes(4, "big") + len(data).to_bytes(4, "big") + data + b"ownbody!!"
-        (command,) = FrameDecoder().receive(frame)
+        data = size.to_bytes(4, "big") + len(data).to_bytes(4, "big") + data + b"ownbody!!"
+        (command,) = FrameDecoder().receive(data)
         command.ext["queueOffset"] = "changed"
         self.assertEqual(command.body, b"ownbody!!")
         (known,) = self.pulls._known.values()
@@ -161,28 +160,28 @@ class AlikePullsTests(SynchronousTestCase):
     def test_numbers(self, queue_offset: int, commit_offset: int, opaque: int) -> None:
         """Numbers of any size are read as they are, or left to the usual reader."""
         first = JAVA.encode()
-        self.pulls.learn(first, json_header._decode(first))
+        self.pulls.learn(first, frame._decode(first))
         data = JAVA.replace('"40"', f'"{queue_offset}"').replace('"7"', f'"{commit_offset}"')
         fits = max(queue_offset, commit_offset) < 10**18 and opaque < 1 << 31
         self.assertEqual(self.same(data.replace(":12,", f":{opaque},").encode()), fits)
 
     def test_bounded(self) -> None:
         """Only so many are remembered, and only short ones."""
-        self.patch(json_header, "MOST", 3)
+        self.patch(frame, "MOST", 3)
         for number in range(5):
             data = JAVA.replace('"T"', f'"T{number}"').encode()
-            self.pulls.learn(data, json_header._decode(data))
+            self.pulls.learn(data, frame._decode(data))
         self.assertEqual(len(self.pulls._known), 2)
-        long = JAVA.replace('"T"', f'"{"T" * json_header.LONGEST}"').encode()
-        self.pulls.learn(long, json_header._decode(long))
+        long = JAVA.replace('"T"', f'"{"T" * frame.LONGEST}"').encode()
+        self.pulls.learn(long, frame._decode(long))
         self.assertFalse(self.same(long))
 
     def test_through_the_codec(self) -> None:
         """The second pull has its custom header; one with a wrong field is refused."""
-        self.patch(json_header, "_pulls", self.pulls)
-        json_header.decode(JAVA.encode())
-        again = json_header.decode(JAVA.encode())
+        self.patch(frame, "_pulls", self.pulls)
+        frame.decode_json(JAVA.encode())
+        again = frame.decode_json(JAVA.encode())
         self.assertEqual(again.custom(PullMessageRequest).queue_offset, 40)
-        wrong = json_header.decode(JAVA.replace('"32"', '"many"').encode())
+        wrong = frame.decode_json(JAVA.replace('"32"', '"many"').encode())
         with self.assertRaises(HeaderFieldInvalid):
             wrong.custom(PullMessageRequest)

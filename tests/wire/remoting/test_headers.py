@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import HeaderTooCostly, HeaderUndecodable
-from rmqha.wire.remoting import json_header
+from rmqha.wire.remoting import frame
 from rmqha.wire.remoting.codes import LanguageCode
 from rmqha.wire.remoting.command import MOST_FIELDS, Command, SerializeType
-from rmqha.wire.remoting.frame import FrameDecoder, decode_binary, encode, encode_binary
-from rmqha.wire.remoting.json_header import LOOSE_LIMIT
+from rmqha.wire.remoting.frame import (
+    LOOSE_LIMIT,
+    FrameDecoder,
+    decode_binary,
+    encode,
+    encode_binary,
+)
 
 #: GET_MAX_OFFSET of queue 1 of topic T1, asked and answered, as a broker of 4.9.8 did.
 JSON_REQUEST = bytes.fromhex("0000006e 0000006a") + (
@@ -32,7 +37,7 @@ BINARY_ANSWER = bytes.fromhex(
 
 def json(text: str) -> Command:
     """The command of a JSON header."""
-    return json_header.decode(text.encode())
+    return frame.decode_json(text.encode())
 
 
 class Golden(SynchronousTestCase):
@@ -92,7 +97,7 @@ class JsonHeaders(SynchronousTestCase):
         for text in ("KEYS\x01k\x02", "KEYS\\u0001k\\u0002"):
             command = json(f'{{"code":310,"extFields":{{"i":"{text}"}}}}')
             self.assertEqual({"i": "KEYS\x01k\x02"}, command.ext)
-            self.assertIn(b"KEYS\\u0001k\\u0002", json_header.encode(command))
+            self.assertIn(b"KEYS\\u0001k\\u0002", frame.encode_json(command))
 
     def test_lenient(self) -> None:
         """What Java reads although it is no standard JSON is read."""
@@ -101,7 +106,7 @@ class JsonHeaders(SynchronousTestCase):
 
     def test_not_utf8(self) -> None:
         """Bytes that are not UTF-8 do not cost the connection."""
-        command = json_header.decode(b'{"code":1,"remark":"\xff"}')
+        command = frame.decode_json(b'{"code":1,"remark":"\xff"}')
         self.assertEqual("\N{REPLACEMENT CHARACTER}", command.remark)
 
     def test_refused(self) -> None:
