@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from operator import itemgetter
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
@@ -42,6 +43,7 @@ from rmqha.wire.names import (
     REVIVE_GROUP,
     REVIVE_PREFIX,
     TAGS,
+    TIMER_DEQUEUED,
     TIMER_TOPIC,
     UNIQUE_KEY,
 )
@@ -54,6 +56,14 @@ SNAPSHOT = 10_000
 handed out since is not handed out again."""
 
 _Marks = tuple[int, int, int, str]
+
+
+_Message = tuple[str, str, int, int]
+
+
+def _messages(point: CheckPoint) -> Iterator[_Message]:
+    """What was handed out: group, topic, queue and offset."""
+    return ((point.group, point.topic, point.queue_id, offset) for offset in point.offsets)
 
 
 @define(eq=False)
@@ -110,9 +120,9 @@ class Revival:
     # which check points are met in the revive topic too.
     _acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
     _copied: set[PointKey] = field(factory=set, init=False)
-    # When each message was handed out last, by group, topic, queue and offset: that check point
-    # alone counts.  Of one whose time was changed a kill may have cost the ack of the one before.
-    _handed: dict[tuple[str, str, int, int], int] = field(factory=dict, init=False)
+    # When each message was handed out last: that check point alone counts.  Of one whose time was
+    # changed a kill may have cost the ack of the one before.
+    _handed: dict[_Message, int] = field(factory=dict, init=False)
     _copies: _RetryCopies = field(init=False)
     # Of the revive topic: the check points that are not finished, and the last one, by queue.
     _old: dict[int, set[PointKey]] = field(factory=dict, init=False)
@@ -141,20 +151,29 @@ class Revival:
         @param last: When the last record of the log was stored, in milliseconds since 1970.
         """
         lookup, offsets, code = self.state.lookup, self.state.offsets, tags_code(CHECK_POINT_TAG)
-        queue = self.state.store.queues.get(TIMER_TOPIC, 0)
-        first = lookup.by_time(TIMER_TOPIC, 0, last - SNAPSHOT)
-        for at in range(first, first if queue is None else queue.max_offset):
-            unit = None if queue is None else queue.unit(at)
-            wanted = unit is not None and unit[2] == code
-            record = lookup.by_queue_offset(TIMER_TOPIC, 0, at) if wanted else None
-            its = record is not None and record.properties.get(REAL_TOPIC) == self.topic
-            point = self._read(record) if record is not None and its else None
-            if isinstance(point, CheckPoint) and point.behind is not None:
-                place = point.group, point.topic, point.queue_id
-                now = offsets.get(*place)
-                known = self.state.topics.get(point.topic) and self.state.groups.get(point.group)
-                if known and (now is None or point.behind <= now <= point.offsets[0]):
-                    offsets.advance(*place, point.next_offset)
+        places, points = [(self.topic, number) for number in range(REVIVE_QUEUES)], []
+        # What a stock broker stored late is in the revive topic alone.
+        for place in (TIMER_TOPIC, 0), *places:
+            queue, first = (
+                self.state.store.queues.get(*place),
+                lookup.by_time(*place, last - SNAPSHOT),
+            )
+            for at in range(first, first if queue is None else queue.max_offset):
+                unit = None if queue is None else queue.unit(at)
+                wanted = unit is not None and unit[2] == code
+                record = lookup.by_queue_offset(*place, at) if wanted else None
+                told = {} if record is None else record.properties
+                mine = told.get(REAL_TOPIC, place[0]) == self.topic and TIMER_DEQUEUED not in told
+                point = self._read(record) if record is not None and mine else None
+                if isinstance(point, CheckPoint) and point.behind is not None:
+                    points.append((point.offsets[0], point.behind, point))
+                yield
+        for begin, behind, point in sorted(points, key=itemgetter(0)):
+            where = point.group, point.topic, point.queue_id
+            now = offsets.get(*where)
+            known = self.state.topics.get(point.topic) and self.state.groups.get(point.group)
+            if known and (now is None or behind <= now <= begin):
+                offsets.advance(*where, point.next_offset)
             yield
         # Where it fails the log says so.
         saved = offsets.save().addErrback(lambda _: None)
@@ -172,10 +191,9 @@ class Revival:
         elif found is not None:
             take = self._acked.get if found.key in self._copied else self._acked.pop
             acked = take(found.key, set())
-            for offset in found.offsets:
-                message = found.group, found.topic, found.queue_id, offset
+            for message in _messages(found):
                 if found.pop_time < self._handed.setdefault(message, found.pop_time):
-                    acked = acked | {offset}
+                    acked = acked | {message[-1]}
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
                 self.points.add(found, acked)
 
@@ -206,6 +224,8 @@ class Revival:
             found = None if record is None else self._read(record)
             if isinstance(found, CheckPoint):
                 self._copied.add(found.key)
+                for message in _messages(found):
+                    self._handed[message] = max(found.pop_time, self._handed.get(message, 0))
             yield
 
     def _unfinished(self) -> Iterator[tuple[int, int, Record | None]]:

@@ -13,9 +13,10 @@ Source: docs/protocol/remoting.md, Transactions, Delayed messages and POP.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import chain
+from heapq import merge
+from operator import itemgetter
 
 from attrs import define, field, frozen
 
@@ -30,6 +31,7 @@ from rmqha.wire.names import (
     HALF_TOPIC,
     REAL_QUEUE,
     REAL_TOPIC,
+    REVIVE_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_DEQUEUED,
     TIMER_ENQUEUED,
@@ -262,17 +264,11 @@ def _ops(lookup: Lookup, first: int) -> range:
 
 def _first_op(lookup: Lookup, half: int) -> int:
     """The first op behind a half message: those before it can name neither it nor a later one."""
-    ops, halves = _ops(lookup, 0), lookup.queues.get(HALF_TOPIC, QUEUE)
+    ops, halves = (lookup.queues.get(topic, QUEUE) for topic in (HALF_DONE_TOPIC, HALF_TOPIC))
     unit = None if halves is None else halves.unit(max(half, halves.min_offset))
-    if unit is None:
-        return ops.stop
-    queue = lookup.queues.get(HALF_DONE_TOPIC, QUEUE)
-
-    def place(op: int) -> int:
-        found = None if queue is None else queue.unit(op)
-        return 0 if found is None else found[0]
-
-    return ops.start + bisect_right(ops, unit[0], key=place)
+    if ops is None or unit is None:
+        return 0 if ops is None else ops.max_offset
+    return _behind(ops, unit[0])
 
 
 # --- messages that were handed out --------------------------------------------------
@@ -301,43 +297,42 @@ def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
     group is handed again what is behind the message.
     """
     found: dict[tuple[str, int], int] = {}
+    late: dict[tuple[str, int], CheckPoint] = {}
     doubtful: dict[tuple[str, int], dict[int, CheckPoint]] = {}
-    queue, end = lookup.queues.get(TIMER_TOPIC, QUEUE), last_stored(lookup)
-    if queue is None:
-        return found
+    queues, end = [queue for queue in lookup.queues if _tells(queue)], last_stored(lookup)
 
     @lru_cache(4 * NEAR)
-    def read(
-        at: int, topic: str = TIMER_TOPIC, queue_id: int = QUEUE
-    ) -> tuple[Record, CheckPoint | Acks] | None:
-        its = lookup.queues.get(topic, queue_id)
-        unit = None if its is None else its.unit(at)
+    def read(queue: ConsumeQueue, at: int) -> tuple[Record, CheckPoint | Acks] | None:
+        unit = queue.unit(at)
         kind = None if unit is None else _SAID_BY.get(unit[2])
-        record = kind and lookup.by_queue_offset(topic, queue_id, at)
+        record = kind and lookup.by_queue_offset(queue.topic, queue.queue_id, at)
+        if not kind or not record or TIMER_DEQUEUED in record.properties:
+            return None
         try:
-            return (record, kind(record.body, "")) if kind and record else None
+            return record, kind(record.body, "")
         except ValueError:
             return None
 
-    def is_change(at: int, record: Record, point: CheckPoint) -> bool | None:
+    def is_change(record: Record, point: CheckPoint) -> bool | None:
         if len(point.offsets) > 1 or b'"behind"' in record.body:
             return False
-        latest, behind = record.store_timestamp + ORIGIN_ACK, range(at + 1, at + NEAR)
-        topic, number = (record.properties.get(name, "") for name in (REAL_TOPIC, REAL_QUEUE))
-        revive = topic, int(number) if number.isdecimal() else QUEUE
-        first = lookup.by_time(*revive, record.store_timestamp)
-        at_once = (read(at, *revive) for at in range(first, first + NEAR))
-        for later, said in filter(None, chain(map(read, behind), at_once)):
-            waited = later.store_timestamp > latest or TIMER_DEQUEUED in later.properties
-            mine = isinstance(said, Acks) and said.offsets == point.offsets and not waited
-            if mine and said.key[:3] == point.key[:3] and said.key[4] < point.pop_time:
-                return True
-        return False if behind.stop <= queue.max_offset or end > latest else None
+        latest = record.store_timestamp + ORIGIN_ACK
+        over, number = end > latest, record.properties.get(REAL_QUEUE, str(record.queue_id))
+        for queue in queues:
+            if queue.topic != TIMER_TOPIC and str(queue.queue_id) != number:
+                continue
+            first = _behind(queue, record.offset)
+            behind = range(first, first + NEAR)
+            for later, said in filter(None, (read(queue, at) for at in behind)):
+                mine = isinstance(said, Acks) and said.offsets == point.offsets
+                soon = later.store_timestamp <= latest
+                if mine and soon and said.key[:3] == point.key[:3] and said.key[4] < point.pop_time:
+                    return True
+            over |= queue.topic == TIMER_TOPIC and behind.stop <= queue.max_offset
+        return False if over else None
 
-    for at in reversed(range(queue.min_offset, queue.max_offset)):
-        unit = queue.unit(at)
-        wanted = unit is not None and unit[2] == tags_code(CHECK_POINT_TAG)
-        record, point = (read(at) if wanted else None) or (None, None)
+    for _, queue, at in merge(*map(_points_of, queues), key=itemgetter(0), reverse=True):
+        record, point = read(queue, at) or (None, None)
         if record is None or not isinstance(point, CheckPoint):
             continue
         if lookup.queues.outlived(point.topic, record.offset):
@@ -348,9 +343,44 @@ def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
             if rows[offset].pop_time <= point.due:
                 del rows[offset]
         if point.behind is not None and place not in found:
-            change = is_change(at, record, point)
+            change = is_change(record, point)
             if change is None:
                 rows.setdefault(point.start, point)
             elif not change:
-                found[place] = point.next_offset
+                last = max(point, late.pop(place, point), key=_order)
+                if queue.topic == TIMER_TOPIC:
+                    found[place] = last.next_offset
+                else:
+                    late[place] = last
+    found |= {place: point.next_offset for place, point in late.items()}
     return found | {place: next(iter(rows)) + 1 for place, rows in doubtful.items() if rows}
+
+
+def _tells(queue: ConsumeQueue) -> bool:
+    """Whether check points and acks are in a queue."""
+    return queue.topic == TIMER_TOPIC or queue.topic.startswith(REVIVE_PREFIX)
+
+
+def _points_of(queue: ConsumeQueue) -> Iterator[tuple[int, ConsumeQueue, int]]:
+    """The check points of a queue, from its end: where each is in the log, and there."""
+    code = tags_code(CHECK_POINT_TAG)
+    for at in reversed(range(queue.min_offset, queue.max_offset)):
+        unit = queue.unit(at)
+        if unit is not None and unit[2] == code:
+            yield unit[0], queue, at
+
+
+def _order(point: CheckPoint) -> tuple[int, int]:
+    """In which order messages of a queue were handed out, whenever that was stored."""
+    return point.pop_time, point.next_offset
+
+
+def _behind(queue: ConsumeQueue, place: int) -> int:
+    """The first message of a queue that lies behind a place of the log."""
+
+    def at(offset: int) -> int:
+        unit = queue.unit(offset)
+        return 0 if unit is None else unit[0]
+
+    offsets = range(queue.min_offset, queue.max_offset)
+    return offsets.start + bisect_right(offsets, place, key=at)

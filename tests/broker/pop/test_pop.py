@@ -812,6 +812,38 @@ class RestartTests(ServedTestCase):
         self.assertEqual(self.serving.offsets.get(*place), 0)
         self.assertEqual(self.popped(), [b"b"])
 
+    def late(self, **told: object) -> tuple[bytes, dict[str, str], str, int]:
+        """Another check point of a stock broker like the first, that was due when it was made."""
+        point, *_ = self.waiting()
+        body = json.loads(point.body) | {"it": 500} | told
+        del body["behind"]
+        return json.dumps(body).encode(), {"TAGS": "ck"}, point.properties["REAL_TOPIC"], 3
+
+    def test_handed_out_late(self) -> None:
+        """What its check point says there is not handed out again, though the offsets of before are
+        older, and that of messages which were handed out later lies before it.
+        """
+        self.put(*(b"%d" % number for number in range(6)))
+        self.pop(maxMsgNums=2)
+        self.passes(0.05)
+        self.taken_over(self.late(so=4, d=[0], n=1), self.late(so=2))
+        self.assertEqual(self.popped(), [b"5"])
+        self.skips(1)
+        self.assertEqual(sorted(self.popped()), [b"2", b"3", b"4"])
+
+    def test_changed_late(self) -> None:
+        """A message whose time was changed to what is over comes again once, though the ack of its
+        first time did not reach the log.
+        """
+        self.put(b"a", b"b")
+        self.pop()
+        self.passes(0.05)
+        self.taken_over(self.late(pt=self.now(), d=[0], n=1))
+        self.skips(1)
+        self.assertEqual(self.popped(), [b"a"])
+        self.skips(12)
+        self.assertEqual(self.popped(), [b"b"])
+
     def test_stopped(self) -> None:
         """The same where it stopped cleanly."""
         self.put(b"a", b"b")

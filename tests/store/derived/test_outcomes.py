@@ -21,7 +21,13 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.pop_record import CheckPoint
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
-from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqha.wire.names import (
+    HALF_DONE_TOPIC,
+    HALF_TOPIC,
+    REVIVE_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from tests.support.logs import HOST, STORED, LogTestCase
 
 SIZES = {
@@ -31,6 +37,9 @@ SIZES = {
     "index_entries": 30,
     "delay_levels": "1s 2s",
 }
+
+
+REVIVE = f"{REVIVE_PREFIX}C"
 
 
 def opened_lookup(store: Store) -> Lookup:
@@ -259,7 +268,7 @@ class PopTests(OutcomesTestCase):
     """
 
     def put(self, body: bytes, tag: str, topic: str = TIMER_TOPIC, **more: str) -> None:
-        told = {"TAGS": tag, "REAL_TOPIC": "R", "REAL_QID": "3"} | more
+        told = {"TAGS": tag, "REAL_TOPIC": REVIVE, "REAL_QID": "3"} | more
         self.store.put(
             Message(
                 topic=topic,
@@ -272,8 +281,14 @@ class PopTests(OutcomesTestCase):
             )
         )
 
-    def handed(self, *offsets: int, ours: bool = False, **more: object) -> CheckPoint:
-        """Messages are handed out for ten seconds, a second after the last ones."""
+    def handed(
+        self, *offsets: int, ours: bool = False, late: int = 0, **more: object
+    ) -> CheckPoint:
+        """Messages are handed out for ten seconds, a second after the last ones.
+
+        @param late: After how many milliseconds that is stored: after nine seconds where it goes
+            when it is due.
+        """
         self.time += 1000
         point = CheckPoint(
             topic="T",
@@ -289,7 +304,8 @@ class PopTests(OutcomesTestCase):
         told = orjson.loads(point.body()) | more
         if not ours:
             del told["behind"]
-        self.put(orjson.dumps(told), "ck")
+        self.time += late
+        self.put(orjson.dumps(told), "ck", REVIVE if late > 9000 else TIMER_TOPIC)
         return point
 
     def done(self, point: CheckPoint, *offsets: int) -> None:
@@ -361,18 +377,45 @@ class PopTests(OutcomesTestCase):
         body, tag, _ = point.acks((1,))
         self.time += 10_000
         self.handed(1)
-        self.put(body, tag, "R", TIMER_DEQUEUE_MS="1")
+        self.put(body, tag, REVIVE, TIMER_DEQUEUE_MS="1")
         self.goes_on()
         self.assertNext(2)
         self.handed(1)
-        self.put(body, tag, "R")
+        self.put(body, tag, REVIVE)
         self.goes_on()
         self.assertNext(2)
         self.handed(4, 5, 6, 7)
         self.handed(1)
-        self.put(body, tag, "R")
+        self.put(body, tag, REVIVE)
         self.goes_on()
         self.assertNext(8)
+
+    def test_stored_late(self) -> None:
+        """One that was due when it was stored is in the revive topic, maybe behind what was handed
+        out later; a copy of one that was not says nothing more.
+        """
+        first = self.handed(0, 1, 2, 3)
+        self.handed(4, 5, 6, 7, late=9500)
+        self.assertNext(8)
+        self.put(first.body(), "ck", REVIVE, TIMER_DEQUEUE_MS="1")
+        self.assertNext(8)
+        self.handed(12, 13)
+        self.handed(8, 9, 10, 11, late=9500, pt=self.time - 1)
+        self.assertNext(14)
+        self.handed(14, 15, late=9500)
+        self.handed(16, late=9500)
+        self.assertNext(17)
+        self.goes_on()
+        self.assertNext(17)
+
+    def test_changed_late(self) -> None:
+        """So is that of a message whose time was changed to what is over."""
+        point = self.handed(0, 1, 2, 3)
+        self.handed(1, late=9500)
+        self.done(point, 1)
+        self.assertNext(4)
+        self.goes_on()
+        self.assertNext(4)
 
     def test_reset(self) -> None:
         """A group that was set back goes on there: no ack of an old check point follows, though
