@@ -77,12 +77,10 @@ class MembershipTests(SynchronousTestCase):
         self.living: SetMember | None = None
 
     def number(self, command: Command) -> Command:
-        """1012."""
         header = NextBrokerIdAnswer(cluster_name="C", broker_name="a", next_broker_id=self.next)
         return command.answer(header=header)
 
     def applied(self, command: Command) -> Command:
-        """1013."""
         asked = command.custom(ApplyBrokerIdRequest)
         code = self.given.setdefault(asked.applied_broker_id, asked.register_check_code)
         if code != asked.register_check_code:
@@ -90,13 +88,11 @@ class MembershipTests(SynchronousTestCase):
         return command.answer()
 
     def members(self, command: Command) -> Command:
-        """1006."""
         known = () if self.living is None else (self.living,)
         table = {"a": ReplicasInfo(in_sync_replicas=known)} if known else {}
         return command.answer(body=write(SyncStateData(replicas_info_table=table)))
 
     def registered(self, command: Command) -> Command:
-        """1003."""
         body = write(SyncStateSet(sync_state_set=(), sync_state_set_epoch=0))
         header = RegisterMemberAnswer(cluster_name="C", broker_name="a")
         return command.answer(header=header, body=body)

@@ -268,7 +268,6 @@ class EtcdCase(FaultTestCase):
             raise
 
     def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run C{rmqha set}."""
         program = Path(sys.executable).with_name("rmqha")
         told = [str(program), "set", *map(str, arguments)]
         return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)

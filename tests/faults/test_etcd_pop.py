@@ -45,12 +45,10 @@ class TimerLoad:
     _thread: Thread = field(init=False)
 
     def start(self) -> None:
-        """Begin."""
         self._thread = Thread(target=self._run)
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
         self.end.set()
         self._thread.join()
 

@@ -70,7 +70,6 @@ class WaitingTests(FaultTestCase):
     """Thousands of consumers that have nothing to do."""
 
     def pop(self, group: int) -> Command:
-        """A pop that waits."""
         request = PopMessageRequest(
             consumer_group=f"waiters{group}",
             topic="Popped",

@@ -68,7 +68,6 @@ class TimerTests(FaultTestCase):
             sender.join()
 
     def until_delivered(self, node: Node) -> None:
-        """Wait until nothing waits."""
         node.until(
             lambda status: (
                 not status["remoting"]["timers"]["reading"]

@@ -168,7 +168,6 @@ class JavaConsumerTests(SiteTestCase):
                 consumer.stop()
 
     def waiting(self, status: dict[str, Any]) -> int:
-        """How many pops wait."""
         return int(status["remoting"]["pop"]["waiting"])
 
     def held(self, status: dict[str, Any]) -> int:
@@ -235,7 +234,6 @@ class PromotionTests(InteropTestCase):
         self.assertLessEqual(len(books.wrong), again, f"handed out again: {books.wrong}")
 
     def work(self, seconds: float) -> None:
-        """Let some time pass."""
         time.sleep(seconds)
 
     def test_ours_of_theirs(self) -> None:
@@ -353,7 +351,6 @@ class StoreTests(InteropTestCase):
         )
 
     def said(self, handle: PopHandle, topic: str) -> dict[str, object]:
-        """What names a message."""
         return {
             "consumer_group": GROUP,
             "topic": topic,
@@ -386,7 +383,6 @@ class StoreTests(InteropTestCase):
     handed: list[tuple[bytes, PopHandle, str]]
 
     def first(self, client: Remote, invisible: int = 20_000) -> list[tuple[bytes, PopHandle, str]]:
-        """Pop once more."""
         self.handed = [*getattr(self, "handed", []), *self.pop(client, invisible)]
         return self.handed
 

@@ -45,7 +45,6 @@ class TimerTestCase(InteropTestCase):
                 self.assertEqual(0, answer.code, answer.remark)
 
     def copies(self, port: int) -> Counter[bytes]:
-        """How often each came."""
         found: Counter[bytes] = Counter()
         offset = 0
         with Remote(port) as reader:
@@ -55,7 +54,6 @@ class TimerTestCase(InteropTestCase):
         return found
 
     def until_all(self, node: Node | Broker) -> Counter[bytes]:
-        """Wait until each came."""
         until(
             lambda: len(self.copies(node.port)) > COUNT,
             "all come",

@@ -47,7 +47,6 @@ class Descriptors:
         self.later: list[Callable[[], object]] = []
 
     def callLater(self, delay: float, call: Callable[..., object], *args: object) -> None:
-        """Only C{abortConnection} needs this."""
         self.later.append(lambda: call(*args))
 
 

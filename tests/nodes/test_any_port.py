@@ -68,7 +68,6 @@ class Hosts:
         return succeed(command.answer(body=text.encode()))
 
     async def get(self, url: str, **more: Any) -> Any:
-        """As C{treq}."""
         port = int(url.split("/")[2].rpartition(":")[2])
         self.told.add(port)
         if port != self.admin:

@@ -146,7 +146,6 @@ class SwitchoverTests(SynchronousTestCase):
         broker.state = None if state is None else evolve(state, permission=permission)
 
     def change(self) -> Switchover:
-        """The command, started anew."""
         return Switchover(
             old=self.old,
             new=self.new,

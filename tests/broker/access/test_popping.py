@@ -33,11 +33,9 @@ class PoppingTests(AccessTestCase):
         self.good = self.by("consumer")
 
     def passes(self, seconds: float) -> None:
-        """Let time pass."""
         self.clock.pump([0.001] * round(seconds * 1000))
 
     def pop(self, by: Signing, topic: str = TOPIC, group: str = GROUP, most: int = 1) -> Command:
-        """A pop."""
         fields: dict[str, Any] = {
             "consumerGroup": group,
             "topic": topic,

@@ -42,13 +42,11 @@ class AdministrationTestCase(BrokerTestCase):
         return answer
 
     def put_topic(self, **more: Any) -> Command:
-        """17."""
         answer = self.admin.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, to_ext(evolve(NEW, **more)))
         assert answer is not None
         return answer
 
     def put_group(self, **more: Any) -> Command:
-        """200."""
         config = GroupConfig(group_name="g1")
         return self.ask(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, write(evolve(config, **more))
@@ -384,11 +382,9 @@ class GroupTests(AdministrationTestCase):
 
 class ConfigurationTests(AdministrationTestCase):
     def set(self, text: str) -> Command:
-        """25."""
         return self.ask(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
 
     def shown(self) -> dict[str, str]:
-        """26."""
         answer = self.ask(RequestCode.GET_BROKER_CONFIG)
         self.assertEqual(set(json.loads(answer.ext["version"])) >= {"counter", "timestamp"}, True)
         lines = bytes(answer.body).decode().splitlines()

@@ -135,7 +135,6 @@ class RefusalTests(FilterTestCase):
     """What is answered to filters that are none."""
 
     def check(self, expression: str) -> tuple[int, str]:
-        """What 46 says."""
         body = CheckClientConfig(client_id="c", group=GROUP, subscription_data=passing(expression))
         return self.said(Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=write(body)))
 

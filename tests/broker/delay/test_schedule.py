@@ -73,7 +73,6 @@ class ScheduleTestCase(BrokerTestCase):
         return [record.body for record in records if record is not None]
 
     def offsets(self) -> dict[int, int]:
-        """What request 45 says."""
         answer = self.client().ask(RequestCode.GET_ALL_DELAY_OFFSET)
         assert answer is not None
         return read(DelayOffsets, answer.body).offset_table

@@ -67,7 +67,6 @@ class PopTestCase(TimerTestCase):
         self.who = self.client()
 
     def put(self, *all_bodies: bytes, queue_id: int = 0, tags: str = "A") -> None:
-        """Send messages."""
         for body in all_bodies:
             self.number += 1
             told = {"UNIQ_KEY": f"U{self.number}", "TAGS": tags}
@@ -85,7 +84,6 @@ class PopTestCase(TimerTestCase):
         return answer
 
     def pop(self, **more: Any) -> Command:
-        """Pop from any queue."""
         return self.ask(RequestCode.POP_MESSAGE, **(self.popping() | more))
 
     @staticmethod
@@ -114,7 +112,6 @@ class PopTestCase(TimerTestCase):
 
     @staticmethod
     def acking(fields: dict[str, Any], opaque: int = 0) -> Command:
-        """The request."""
         ext = {name: str(value) for name, value in fields.items()}
         return Command(code=RequestCode.ACK_MESSAGE, opaque=opaque, version=407, ext=ext)
 

@@ -114,7 +114,6 @@ class AssignmentTestCase(BrokerTestCase):
         return broker
 
     def join(self, group: str, *ids: str) -> list[Client]:
-        """Clients whose heartbeats came."""
         clients = []
         for each in ids:
             client = self.client()

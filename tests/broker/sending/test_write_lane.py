@@ -259,7 +259,6 @@ class LaneTestCase(BrokerTestCase):
         return made[0], made[1]
 
     def log(self, broker: Broker) -> bytes:
-        """All that was written."""
         log, parts = broker.store.log, []
         at = log.min_offset
         while at < log.end:

@@ -31,7 +31,6 @@ class TimerTestCase(BrokerTestCase):
         return NOW + round(self.clock.seconds() * 1000) + self.jump
 
     def stop(self) -> None:
-        """Stop cleanly."""
         self.successResultOf(self.serving.timers.stop())
         self.successResultOf(self.serving.schedule.stop())
         self.close_store(self.serving.store)
@@ -71,7 +70,6 @@ class TimerTestCase(BrokerTestCase):
         return [record for record in found if record is not None]
 
     def got(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """The bodies of it."""
         return [record.body for record in self.records(topic, queue_id)]
 
     def waiting(self) -> list[Record]:

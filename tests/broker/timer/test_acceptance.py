@@ -213,7 +213,6 @@ class GoldenTests(TimerTestCase):
     born = NOW
 
     def now(self) -> int:
-        """The stock broker's."""
         return self.born + round(self.clock.seconds() * 1000)
 
     @staticmethod

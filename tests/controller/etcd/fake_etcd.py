@@ -69,7 +69,6 @@ class FakeEtcd(Resource):
     # --- as treq --------------------------------------------------------------------
 
     def post(self, url: str, **how: Any) -> Deferred[Any]:
-        """As C{treq} does."""
         address = url.split("/")[2]
         self.asked.append((address, url.partition("/v3/")[2]))
         if address in self.gone:
@@ -226,7 +225,6 @@ class FakeEtcd(Resource):
         return NOT_DONE_YET
 
     def tell(self) -> None:
-        """Something has changed."""
         for each in self.watchers:
             self.line(each, {"header": {"revision": str(self.revision)}, "events": []})
 

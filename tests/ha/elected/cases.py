@@ -71,7 +71,6 @@ class PuppetCoordinator:
     down: Exception | None = None
 
     def current(self) -> Deferred[SetState]:
-        """What is decided now."""
         return succeed(self.state) if self.down is None else fail(self.down)
 
     def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:

@@ -31,17 +31,14 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.growth = self.made()
 
     def made(self) -> WrittenGrowth:
-        """That of a process."""
         return WrittenGrowth(coordinator=self.coordinator, root=self.root, in_thread=self.in_thread)
 
     def in_thread(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        """Wait until L{run}."""
         done: Deferred[Any] = Deferred()
         self.jobs.append((lambda: call(*args), done))
         return done
 
     def run_job(self) -> None:
-        """Do what waits longest."""
         job, done = self.jobs.pop(0)
         done.callback(job())
 
