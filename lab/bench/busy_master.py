@@ -162,7 +162,6 @@ class Producer(Connection):
         return {"cost": cost}
 
     def after(self, answer: Command) -> Sequence[bytes]:
-        """A half message's end."""
         if self.kind != "transactions":
             return ()
         header = EndTransactionRequest(

@@ -131,7 +131,6 @@ class Watching(Protocol):
         self.request = request
 
     def connectionMade(self) -> None:
-        """Begin."""
         self.transport.write(self.request)
 
 

@@ -246,7 +246,6 @@ class Bench:
         print(f"\nmissed: {missed(lines)}")
 
     def keep(self, version: str, facts: Sequence[str], lines: Sequence[Line]) -> None:
-        """Write the page."""
         name = "RESULTS" + self.name.removeprefix("bench")
         if self.versions and version != self.versions[0]:
             name += f"-{version}"

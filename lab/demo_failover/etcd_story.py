@@ -33,12 +33,10 @@ class Producer:
     _thread: threading.Thread = field(init=False)
 
     def start(self) -> None:
-        """Begin."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
         self._enough.set()
         self._thread.join()
 
@@ -84,7 +82,6 @@ class EtcdStory(Story):
             each.launch()
 
     def member(self, name: str) -> Node:
-        """One, not started."""
         return Node(
             self.folder.path,
             "member",

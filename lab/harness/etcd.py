@@ -40,7 +40,6 @@ class Etcd(Process):
 
     @property
     def address(self) -> str:
-        """Of its client port."""
         return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
@@ -70,7 +69,6 @@ class Etcd(Process):
         self.spawn([PROGRAM, *told])
 
     def ask(self, path: str, **body: Any) -> dict[str, Any]:
-        """Ask its gateway."""
         scheme, context = "http", None
         if self.root is not None:
             key, cert = self.shown

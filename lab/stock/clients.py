@@ -192,7 +192,6 @@ class Other(Piped):
         self.folder = folder
 
     def command(self) -> list[str]:
-        """Its command line."""
         raise NotImplementedError
 
     def start(self) -> Self:
