@@ -152,7 +152,6 @@ class StoreService(Service):
         return OSError(error.errno, f"{key}={folder}: {error.strerror}", error.filename)
 
     def _wait(self, reason: str) -> None:
-        """There was no file descriptor: try again soon."""
         if not self._state[1]:
             self._log.warn(
                 "Cannot open the store again, trying every {retry} s: {error}",

@@ -346,7 +346,6 @@ class Descriptors:
                 os.close(self._open.pop(oldest))
 
     def _take(self, path: str) -> int | None:
-        """Give up a descriptor, which is about to be closed."""
         self._closed += 1
         return self._open.pop(path, None)
 

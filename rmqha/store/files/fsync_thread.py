@@ -140,7 +140,6 @@ class FsyncThread:
             self._end(thread)
 
     def _end(self, thread: Thread) -> None:
-        """Have no thread any more: it ends when nobody can ask it."""
         self._thread = None
         os.close(self._ask)
         self._ask = -1
@@ -171,7 +170,6 @@ class FsyncThread:
             each.end(FlushFailed(each.files[0][0], text))
 
     def _give(self) -> None:
-        """Give the thread what waits for it."""
         count = min(len(self._waiting), MOST - self._given)
         if not count:
             return

@@ -316,7 +316,6 @@ class MappedFile:
 class LogFolder:
     """The files of one commit log, oldest first, each continuing the one before.
 
-    @ivar path: The folder.
     @ivar file_size: Size of every file, in bytes.
     @ivar files: Oldest first; may be empty.
     @ivar strays: Names in the folder that are not log files: ignored and reported.

@@ -174,7 +174,6 @@ class Flusher:
             self._begin()
 
     def _begin(self) -> None:
-        """Start a pass, or share the one that runs."""
         if self._running is None and self.failure is None:
             self._running = Deferred()
             self._begin_pass()
@@ -245,7 +244,6 @@ class Flusher:
             self.nudge()
 
     def _answer(self) -> None:
-        """Answer the writes that are on the disk."""
         while self._waiting and self._waiting[0].end <= self.log.flushed:
             self._waiting.popleft().done.callback(True)
 

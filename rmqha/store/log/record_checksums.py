@@ -232,7 +232,6 @@ class RecordChecksums:
     """The checksums of an open store, being continued by whoever dispatches.
 
     @ivar root: The store's.
-    @ivar log: Its log.
     @ivar end: Physical offset from which on dispatch brings what is to be kept.
     @ivar trouble: Why the last entries could not be written; C{""} if they were.
     """

@@ -47,7 +47,6 @@ class RecordRun(Protocol):
 class RequestRun(RecordRun, Protocol):
     """What came in requests; those that are to be answered are of one code.
 
-    @ivar code: That code.
     @ivar waits: How many are to be answered.
     @ivar unwaited: How many of each code are not.
     """

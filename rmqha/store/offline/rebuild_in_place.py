@@ -126,7 +126,6 @@ def _put_back(place: Path, root: Path, name: str) -> None:
 
 
 def _swap(place: Path, root: Path, name: str) -> None:
-    """Let a new folder, which may not exist, take the old one's place."""
     new, held, old = place / name, root / name, _old(place, name)
     new.mkdir(exist_ok=True)
     fsync_folder(new)

@@ -268,7 +268,6 @@ def _is_behind(
 
 
 def _unreadable(root: Path) -> Iterator[Finding]:
-    """Derived files and folders that cannot be opened."""
     waiting = [root / CONSUMEQUEUE, root / INDEX]
     while waiting:
         path = waiting.pop()

@@ -156,7 +156,6 @@ class StoreLook:
     """One store, and which messages it lacks.
 
     @ivar path: As it was named.
-    @ivar log: Its log.
     @ivar lacks: Why a message is not there, by its number.
     @ivar others: What else was looked in.
     @ivar unsure: What could not be looked in.

@@ -92,7 +92,6 @@ def _missing_units(
 def _missing_keys(
     index: Index, wanted: Counter[tuple[int, int]], start: int, stop: int
 ) -> Iterator[DerivedFault]:
-    """Keys of records in a range that the index does not have."""
     held: Counter[tuple[int, int]] = Counter()
     for file in index.files:
         if file.end_offset < start or file.begin_offset >= stop:

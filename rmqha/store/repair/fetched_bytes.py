@@ -60,7 +60,6 @@ class NotHad:
 class Window:
     """What is wanted of a replica for one range.
 
-    @ivar wanted: The range.
     @ivar low: Where the first record begins that is compared.
     @ivar high: Just past the last.
     @ivar equal: What is ours and good between C{low} and C{high}.
@@ -124,7 +123,6 @@ def _records_up_to(raw: RawLog, start: int, least: int) -> int:
 class FetchedBytes:
     """A look at a replica's bytes for one range.
 
-    @ivar ours: The log.
     @ivar theirs: The replica's bytes of the window, valid or not.
     @ivar window: What was wanted, as far as the replica has it.
     @ivar kept: What is kept here of whole records.

@@ -68,10 +68,7 @@ class Replica(Protocol):
 
 @define(eq=False)
 class StoreReplica:
-    """A store's folder, a C{commitlog} folder, or a quarantine file.
-
-    @ivar raw: Its log.
-    """
+    """A store's folder, a C{commitlog} folder, or a quarantine file."""
 
     raw: RawLog
 
@@ -127,7 +124,6 @@ class RangeFetch:
     """Fetches what a replica has for the ranges of one log, and looks at it.
 
     @ivar root: The store's.
-    @ivar raw: Its log, as it is.
     @ivar replica: Who has the bytes.
     @ivar progress: Told how many bytes came, of how many.
     @ivar in_thread: Where files are read and synced, if that is not here.

@@ -64,7 +64,6 @@ class StoppedStore:
     @ivar settings: Its sizes.
     @ivar step: Told each step's name after it is done; tests die there.
     @ivar notes: What a person should know, after each call.
-    @ivar raw: The log as it is.
     """
 
     settings: StoreSettings

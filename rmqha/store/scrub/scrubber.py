@@ -180,7 +180,6 @@ class Scrubber(Watch):
             self._begin()
 
     def _begin(self) -> None:
-        """Begin a pass, if it is time."""
         last, now = self._mark.last, self.environment.now_ms()
         since = now - last.began if last is not None else 0
         if last is not None and 0 <= since < self.settings.scrub_interval * 1000:
@@ -210,7 +209,6 @@ class Scrubber(Watch):
         return self._save()
 
     def _checked(self, progress: SliceResult, before: int) -> Deferred[None] | None:
-        """A slice is done."""
         taken = self._cold.taken - before
         self.read += taken
         self._debt += taken

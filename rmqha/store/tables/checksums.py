@@ -36,7 +36,6 @@ class Fingerprint:
     """What tells one generation of a table from another.
 
     @ivar size: Bytes of the file.
-    @ivar crc: CRC-32 of all of it.
     @ivar version: The counter of the table's data version; C{None} if it has none.
     @ivar journal: From which file of the offset journal on changes follow this generation; C{None}
         for a table without a journal.

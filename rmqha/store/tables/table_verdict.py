@@ -48,7 +48,6 @@ class Source(StrEnum):
 class Content:
     """One of a table's two files.
 
-    @ivar name: Its name.
     @ivar data: What is in it; C{None} if there is no such file.
     @ivar table: What that means; C{None} if it is no table.
     @ivar fault: Why not.
