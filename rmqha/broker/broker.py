@@ -521,7 +521,6 @@ class Broker(BrokerState, NodePart):
             await self._client.close()
 
     async def _write_tables(self) -> None:
-        """Write the tables when nothing changes them any more."""
         shutdown = Shutdown("the broker's tables", self.clock)
         changing = [
             shutdown.step("transaction checks", self.transactions.stop),

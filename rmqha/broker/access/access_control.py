@@ -103,7 +103,6 @@ def _check_permissions(account: Account, command: Command, need: AccountNeed) ->
 
 
 def _shown(resource: str) -> str:
-    """A topic or a group in words."""
     name = resource.removeprefix(RETRY_PREFIX)
     kind = "group" if resource.startswith(RETRY_PREFIX) else "topic"
     return f"{kind} {name}" if name else f"what is told of all {kind}s"

@@ -34,7 +34,6 @@ class AccountNeed(Need):
 
     @ivar wants: Gives what a request wants of topics and groups; C{None} where nobody has stated
         it.  It may raise what says that the request is none of its kind.
-    @ivar administrator: Whether it needs an administrator's account.
     @ivar master: Whether a slave leaves it to its master.
     """
 

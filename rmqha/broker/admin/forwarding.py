@@ -69,7 +69,6 @@ class Forwarding:
     def _pass(
         self, command: Command, group: str, client_id: str, ext: dict[str, str], body: bytes
     ) -> Deferred[Answer]:
-        """Pass a question on, and the client's answer back as it is."""
         who = f"<{group[:256]}> <{client_id[:256]}>"
         member = next(iter(self._members(group, client_id)), None)
         if member is None:
@@ -120,7 +119,6 @@ class Forwarding:
         return DeferredList(asked, consumeErrors=True).addCallback(answered)
 
     def _members(self, group: str, client_id: str) -> list[Member]:
-        """The members of a group, or the one of that id; the newest first."""
         found = self.state.consumers.group(group)
         members = [] if found is None else reversed(list(found.members.values()))
         return [

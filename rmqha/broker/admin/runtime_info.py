@@ -216,7 +216,6 @@ def _rates(*meters: Flow) -> str:
 
 
 def _size(count: float) -> str:
-    """A number of bytes for people."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count /= 1024

@@ -252,7 +252,6 @@ class Statistics:
 
 
 def _named(command: Command) -> Iterator[Wanted]:
-    """What 208 needs."""
     header = from_ext(ConsumeStatsRequest, command.ext)
     yield in_group(header.consumer_group)
     for topic in _topics(header):

@@ -46,10 +46,7 @@ class Member:
 
 @define(eq=False)
 class Group:
-    """Members by connection.
-
-    @ivar name: The group's name.
-    """
+    """Members by connection."""
 
     name: str
     members: dict[RemotingProtocol, Member] = field(init=False, factory=dict)
@@ -117,15 +114,12 @@ class _Groups(Generic[G]):
         return iter(tuple(self._groups.values()))
 
     def group(self, name: str) -> G | None:
-        """A group, if it has members."""
         return self._groups.get(name)
 
     def connections(self) -> Iterable[RemotingProtocol]:
-        """The connections of all members."""
         return tuple(self._of)
 
     def names(self) -> Iterable[str]:
-        """The groups that have members."""
         return tuple(self._groups)
 
     def _join(self, name: str, member: Member) -> tuple[G, Member | None]:

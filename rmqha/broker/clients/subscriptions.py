@@ -29,7 +29,6 @@ ALL = "*"
 class Subscription:
     """A consumer's wish, ready to be compared with queue units.
 
-    @ivar topic: Of which topic.
     @ivar version: The client's; it grows with every change.
     @ivar codes: The tags codes of what is wanted; C{None} is everything.
     @ivar kind: The kind of expression.

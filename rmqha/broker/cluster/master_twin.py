@@ -40,7 +40,6 @@ class LiveMaster:
     """Another master of our name that answers.
 
     @ivar address: Its client port.
-    @ivar epoch: Its master epoch.
     """
 
     address: str

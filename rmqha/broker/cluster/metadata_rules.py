@@ -235,7 +235,6 @@ def modes(body: bytes, held: TableChecks) -> RequestModes:
 
 
 def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
-    """Read a body that has to have a certain table in it."""
     try:
         value = fastjson.loads(body)
         if not isinstance(value, dict) or not isinstance(value.get(member), dict):

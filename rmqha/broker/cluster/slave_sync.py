@@ -423,7 +423,6 @@ class MetadataSync:
     # --- how it went --------------------------------------------------------------------
 
     def _unreachable(self, reason: str) -> None:
-        """Nothing can be asked at all: that is one line in the log, not one per table."""
         parts = self.copies.parts.values()
         if any((part.state, part.reason) != (TableState.UNREACHABLE, reason) for part in parts):
             self._quiet.warn(

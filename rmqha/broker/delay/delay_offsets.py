@@ -52,7 +52,6 @@ class _Claim:
 class LevelOffsets:
     """The table of offsets, in messages, by delay level (from 1).
 
-    @ivar file: Its file.
     @ivar timers: How far timer messages are, durably; C{None} if nobody says.
     @ivar timing: Tells how far they are now.
     """

@@ -423,7 +423,6 @@ class Schedule:
         return any(level.flying for level in self._levels.values())
 
     def _not_flushed(self, failure: Failure) -> None:
-        """What is not durable is delivered again."""
         if not failure.check(FlushFailed):
             self._log.failure(
                 "Cannot flush delivered messages; they are delivered again after the restart",

@@ -163,7 +163,6 @@ class Meters:
     @ivar reads_took: How long it took to find what a pull wants.
     @ivar sizes: How many messages came that were not larger than each of L{SIZES}, and how many
         in all.
-    @ivar bytes_in: The bytes of those.
     """
 
     clock: IReactorTime

@@ -37,7 +37,6 @@ INTERVAL = 5.0
 class ConsumerOffsetTable:
     """The table of offsets, in messages.
 
-    @ivar file: Their file.
     @ivar journal: What changed since that was written.
     @ivar read: What there was at the start.
     @ivar committed: Each is called after a client's commit with group, topic, queue id, offset.

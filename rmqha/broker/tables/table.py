@@ -35,7 +35,6 @@ class ConfigTable(Generic[Row, Body, Section]):
     @cvar NAME: The file's.
     @cvar BODY: What is in it, and in the answer to who asks for all.
     @cvar ROWS: The field of that with the rows.
-    @ivar file: Its file.
     @ivar changed: Each is called after a change with the row; C{None} if it is gone, or if it is
         not one alone.
     """

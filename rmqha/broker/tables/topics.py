@@ -185,7 +185,6 @@ class Topics(ConfigTable[TopicConfig, TopicTable, BrokerSettings]):
 
 
 def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:
-    """The topics that are there from the start."""
 
     def preset(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
         return TopicConfig(
