@@ -171,7 +171,6 @@ class ColdComparison(Watch):
             self._forget(offset, "it is not in the log any more")
 
     def _begin(self, mark: ScrubMark) -> ScrubPass | None:
-        """Begin a pass, if it is time."""
         now = self.store.now_ms()
         since = now - mark.last.began if mark.last is not None else 0
         if 0 <= since < self.store.settings.scrub_interval * 1000:
@@ -227,7 +226,6 @@ class ColdComparison(Watch):
         return ComparedWindow(stop, ScrubFault(offset=at, end=stop, path=path, reason=reason))
 
     def _advance(self, start: int, found: ComparedWindow) -> None:
-        """A window is done."""
         assert self._mark is not None, "it was read before"
         at = None if found.difference is None else found.difference.offset
         for offset in [offset for offset in self.differences if start <= offset < found.stop]:
@@ -239,7 +237,6 @@ class ColdComparison(Watch):
         self._mark = evolve(self._mark, position=found.stop)
 
     def _finish(self, running: ScrubPass) -> Deferred[None]:
-        """A pass is over."""
         assert self._mark is not None, "it was read before"
         last = evolve(running, ended=self.store.now_ms())
         self._mark = evolve(self._mark, running=None, last=last)

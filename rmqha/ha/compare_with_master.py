@@ -155,7 +155,6 @@ class ObserverProtocol(Onlooker):
             self._finish(True)
 
     def _ends(self, offset: int) -> None:
-        """The master has no more."""
         self.end = offset
         if self.at is None:
             self._part(offset)

@@ -362,7 +362,6 @@ class InSyncSet:
         self._weigh()
 
     def _ask(self) -> None:
-        """Ask what is decided."""
         if self._asking or self._closed:
             return
         self._asking = True

@@ -48,7 +48,6 @@ _pack_header = TRANSFER_HEADER.pack
 class MemberDialect:
     """One connection's.
 
-    @ivar connection: The connection.
     @ivar said: What the slave said of itself; C{None} before its handshake.
     @ivar claim: What it may say; C{None} before its first report.
     @ivar held_back: What it has reported while it is not known what that is worth.

@@ -50,7 +50,6 @@ from rmqha.wire.log.record import Message
 class SetTransfer(GroupTransfer):
     """Resolves writes once the set holds them.
 
-    @ivar in_sync: The set.
     @ivar rules: What the configuration says of it.
     @ivar hurries: Whether writes wait for the set, however many it has.
     """
