@@ -300,7 +300,6 @@ class Demo:
         return slave
 
     async def _send(self, node: LocalNode, count: int, meaning: str) -> None:
-        """Send to whom the name server says is the master."""
 
         async def known() -> bool:
             return await self._client.master() == node.client

@@ -220,7 +220,6 @@ def serves(admin: str) -> bool:
 
 
 def _ask(admin: str, path: str, wishes: dict[str, str] | None = None) -> dict[str, Any]:
-    """Ask an admin port: to be told something, or with wishes to do it."""
     query, method = (f"?{urlencode(wishes)}", "PUT") if wishes else ("", "GET")
     asked = Request(f"http://{admin}/{path}{query}", method=method)
     try:

@@ -60,7 +60,6 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str,
 
 
 def _usage(command: click.Command, context: click.Context) -> str:
-    """A command with its arguments; all have options."""
     pieces = command.collect_usage_pieces(context)
     return " ".join((context.command_path, *(each for each in pieces if each != "[OPTIONS]")))
 

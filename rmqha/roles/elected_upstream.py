@@ -113,7 +113,6 @@ class ElectedUpstream(Upstream):
     @ivar leads: Whether this node is the master.
     @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
-    @ivar group: The controllers, or etcd.
     @ivar stock: Where the clients of stock brokers connect that follow us, and are no members, by
         id.
     @ivar watch: Asks them who is master.

@@ -238,7 +238,6 @@ class LivePromotion(Service):
     # --- to become it -------------------------------------------------------------------
 
     async def _change(self, node: SlaveNode, settings: Settings) -> None:
-        """End the slave, promote its store, start the master."""
         above: Any = node.parent
         if not above.running:
             return  # the process ends; its next start finishes it

@@ -91,7 +91,6 @@ class MemberNode(Node):
     @ivar why: The reason of it, in words.
     @ivar elected: Its way to whoever else leads.
     @ivar membership: Its id, and its signs of life.
-    @ivar lead: What it does to lead.
     """
 
     role = "member"

@@ -375,7 +375,6 @@ class Node(Process):
         return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
 
     def _take(self, settings: Settings) -> None:
-        """Some of the settings are others now."""
         changes = changes_between(self.settings, settings)
         if changes:
             self.events.note("configuration", "; ".join(map(str, changes)))

@@ -195,7 +195,6 @@ def next_step(error: BaseException, settings: Settings, role: str) -> str:
 
 
 def _deciders(settings: Settings) -> str:
-    """Who elects the master."""
     if settings.controller.etcd:
         return f"etcd {';'.join(settings.etcd.addresses)}"
     return f"controllers {settings.controller.addresses}"

@@ -354,7 +354,6 @@ def _listens(address: str) -> bool:
 
 
 def _node(options: Options, reactor: Any) -> Any:
-    """The service tree of the options' role."""
     how = {}
     if options.role != NAMESRV:  # it has no log to repair
         how["repair"] = bool(options["repair"])

@@ -42,8 +42,6 @@ Offsets = dict[str, dict[int, int]]
 class BrokerLook:
     """What a broker is at one moment.
 
-    @ivar role: Its C{brokerRole}.
-    @ivar permission: Its C{brokerPermission}.
     @ivar file_size: Its C{mappedFileSizeCommitLog}, in bytes; C{""} if it does not tell.
     @ivar elected: Whether controllers decide its role, or DLedger does.
     @ivar end: Just past the last byte of its log.

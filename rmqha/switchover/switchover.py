@@ -81,7 +81,6 @@ class WayBack:
             await self._followed(under_way)
 
     def _what(self, under_way: UnderWay, *, late: bool) -> str:
-        """What a person is told to do."""
         start = f"start {self.old.address} as a master, with the configuration that it had"
         if not late:
             return start
@@ -297,7 +296,6 @@ class Switchover(WayBack):
             raise
 
     async def _reopen(self, under_way: UnderWay) -> None:
-        """Have the old master, which was not stopped, take writes again."""
         try:
             await self.old.permit(under_way.permission)
         except RmqhaError as error:
@@ -393,7 +391,6 @@ class Switchover(WayBack):
         self.say(f"writes were refused for {(self.now_ms() - under_way.closed) / 1000:.1f} s")
 
     async def _follow(self, under_way: UnderWay) -> None:
-        """Have the old master become a slave."""
         self.journal.write(evolve(under_way, phase=Phase.FOLLOWING))
         self._way_back(
             f"end this first, then run `rmqha switchover {self.new.address} {self.old.address}`"

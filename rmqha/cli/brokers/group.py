@@ -17,7 +17,6 @@ from rmqha.wire.remoting.bodies.tables import GroupConfig
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how a group shall be."""
     for option in (
         click.option("--consume/--no-consume", default=None, help="Whether it is served."),
         click.option(
@@ -138,7 +137,6 @@ def change(way: Way, name: str, as_json: bool, **wanted: Any) -> None:
 
 
 def _changes(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a group that options name."""
     values = {
         "consume_enable": wanted["consume"],
         "consume_broadcast_enable": wanted["broadcast"],

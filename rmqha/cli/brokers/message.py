@@ -471,7 +471,6 @@ def _place_in(text: str) -> tuple[str, int]:
 
 
 def _fields(record: Record) -> dict[str, Any]:
-    """What a person wants to know of a message."""
     return {
         "topic": record.topic,
         "queue": record.queue_id,

@@ -156,7 +156,6 @@ def _move(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Look where a group is and would be, move it, and print both."""
 
     async def run(site: BrokerSite) -> list[dict[str, Any]]:
         brokers = await site.readable() if dry_run else list(await site.masters())

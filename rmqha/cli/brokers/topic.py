@@ -23,7 +23,6 @@ OTHERS = (RETRY_PREFIX, DLQ_PREFIX, BROKERS_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX)
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how a topic shall be."""
     for option in (
         click.option("--read", type=Whole(0), metavar="N", help="Queues that are read."),
         click.option("--write", type=Whole(0), metavar="N", help="Queues that are written to."),
@@ -132,7 +131,6 @@ def change(way: Way, name: str, as_json: bool, **wanted: Any) -> None:
 
 
 def _changes(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a topic that options name."""
     values = {
         "read_queue_nums": wanted["read"],
         "write_queue_nums": wanted["write"],

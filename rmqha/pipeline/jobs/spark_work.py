@@ -90,7 +90,6 @@ def working(ranges: DataFrame, work: Work, schema: pa.Schema) -> DataFrame:
 
 
 def _priority(work: object) -> Priority:
-    """The option that a piece of work has, if it has options."""
     options = getattr(work, "options", None)
     return options.priority if isinstance(options, ReadOptions) else Priority.IDLE
 

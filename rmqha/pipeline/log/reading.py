@@ -367,6 +367,5 @@ class RangeProof:
                 raise NotThisLog(store, self.wanted.end, offset, expected, found)
 
     def _files(self) -> LogFiles:
-        """The log as this host has it."""
         wanted = self.wanted
         return find_log(Path(wanted.root), self.options.tier_of(wanted.store))

@@ -57,7 +57,6 @@ class _Sending:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send the rows of one task."""
         rows, number = MessageRows(self._options.topic), 0
         with Producer(self._options) as producer:
             for batch in iterator:
