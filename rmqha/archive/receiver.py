@@ -158,7 +158,6 @@ class Receiver(Service):
             await self._finishing
 
     def _keep_copied(self, log: CommitLog) -> None:
-        """Write down that a record is damaged as it is on the master."""
         self.in_thread(copied_damage_file.save, self.archive.root, log.copied).addErrback(
             lambda failure: self._log.warn(
                 "Damaged records of the master are not written down: {error}",

@@ -185,10 +185,7 @@ class Choice(Kind):
 
 @frozen
 class Text(Kind):
-    """Any text.
-
-    @ivar empty: Whether it may be empty.
-    """
+    """Any text."""
 
     empty: bool = True
 
@@ -254,10 +251,7 @@ class Folder(Kind):
 
 @frozen
 class FilePath(Kind):
-    """One file.  As with L{Folder}, a relative path becomes absolute at once.
-
-    @ivar empty: Whether it may be empty.
-    """
+    """One file.  As with L{Folder}, a relative path becomes absolute at once."""
 
     empty: bool = True
 
@@ -340,10 +334,7 @@ class Endpoints(Kind):
 
 @frozen
 class Address(Kind):
-    """An IP address.
-
-    @ivar empty: Whether it may be empty.
-    """
+    """An IP address."""
 
     empty: bool = True
 

@@ -116,7 +116,6 @@ class SignOfLife:
 class SetMembership(NodePart):
     """One node's part in its set.
 
-    @ivar files: The identity's.
     @ivar address: C{host:port} of our client port.
     @ivar sign: What to tell; C{None} to tell nothing, so that we are not elected.
     @ivar generation: Of our log, as it is published: a copy of our disk has the same.

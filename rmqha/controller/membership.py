@@ -30,7 +30,6 @@ class Membership(SetMembership):
     """That of a member whose set controllers look after; they give no time for which a master may
     be sure of it, and do not answer signs of life.
 
-    @ivar group: The controllers.
     @ivar beats: The same, over connections for signs of life alone.
     """
 

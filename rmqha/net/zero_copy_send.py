@@ -54,7 +54,6 @@ class ZeroCopyServer(tcp.Server):
     """A server connection that sends views of the log as well as bytes, in the order of the calls.
 
     @ivar _parts: What the kernel has not taken yet, oldest first.
-    @ivar _part_bytes: The bytes in it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

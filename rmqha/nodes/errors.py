@@ -22,10 +22,7 @@ WHAT_TO_DO: dict[int, str] = {
 
 @frozen
 class BrokerRefused(RmqhaError):
-    """A request was answered with a code that is none of success.
-
-    @ivar request: The request's code.
-    """
+    """A request was answered with a code that is none of success."""
 
     address: str
     request: RequestCode

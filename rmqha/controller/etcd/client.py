@@ -337,12 +337,10 @@ class _Lines(LineOnlyReceiver):
             self.leave()
 
     def leave(self) -> None:
-        """Read no more."""
         if self.transport is not None:
             self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """It has ended."""
         if not self.ended.called:
             self.ended.callback(None)
 

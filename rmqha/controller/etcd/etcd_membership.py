@@ -85,7 +85,6 @@ def write_entry(root: Path, entry: IdEntry) -> None:
 class EtcdMembership(SetMembership):
     """That of a member whose set is in etcd; without a sign it lets its lease go.
 
-    @ivar set: The set in etcd.
     @ivar client: Asks members.
     @ivar changed: Called when it may have changed whether we lead.
     @ivar trouble: Why there is no lease, in words; empty if there is one.

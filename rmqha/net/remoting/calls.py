@@ -42,7 +42,6 @@ class Calls:
     """How long requests took until they were answered.
 
     @ivar seconds: A clock's, which must not jump.
-    @ivar took: By kind.
     """
 
     seconds: Callable[[], float] = time.monotonic

@@ -50,7 +50,6 @@ _SIGN = 1 << 31
 class PendingRequest:
     """One request that waits.
 
-    @ivar code: The request's code.
     @ivar timeout: Seconds it may wait.
     @ivar deadline: Until when, in the clock's seconds.
     @ivar answered: Fires with the answer.

@@ -45,7 +45,6 @@ Address = tuple[str, int]
 class MasterPorts:
     """Where a master serves slaves and clients.
 
-    @ivar ha: The HA port.
     @ivar client: The client port, where that was named; C{None} if it is to be guessed.
     """
 

@@ -248,7 +248,6 @@ class ColumnSource:
     @ivar heads: The records.
     @ivar base: Physical offset of their buffer's first byte.
     @ivar found: The properties that are needed.
-    @ivar names: Their names.
     @ivar bodies: Bodies that were decompressed, by row.
     """
 
@@ -447,7 +446,6 @@ class BatchMaker:
     def __init__(
         self, columns: Sequence[str], broker_name: str | None, levels: DelayLevels
     ) -> None:
-        """@param columns: Keys of L{TYPES}."""
         name = pa.scalar(broker_name, pa.string())
         own: dict[str, Callable[[ColumnSource], Any]] = {
             "broker_name": lambda rows: pa.repeat(name, len(rows.heads)),

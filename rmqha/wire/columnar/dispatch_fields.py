@@ -104,7 +104,6 @@ def _scalar(
 
 
 def _keys(rows: Array, fields: Sequence[DispatchFields]) -> tuple[Array, Array]:
-    """Row and hash of each key of the rows."""
     pairs = [
         (row, key_hash(record.topic, key))
         for row, record in zip(rows.tolist(), fields, strict=True)

@@ -39,8 +39,6 @@ class Kernels(NamedTuple):
     @ivar heads: L{heads}; in numpy records are
         followed, checked and read one after the other.
     @ivar gather: L{gather<rmqha.wire.lane.columns_run.gather>}; in numpy Arrow does it.
-    @ivar hosts: L{hosts}.
-    @ivar offset_ids: L{offset_ids}.
     """
 
     few: int

@@ -31,7 +31,6 @@ class CopiedRecord:
 
     @ivar offset: Physical offset.
     @ivar size: Its size, in bytes.
-    @ivar crc: CRC-32 of all of it.
     @ivar reason: Which check it does not pass.
     @ivar master: Where it came from.
     """

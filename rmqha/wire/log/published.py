@@ -67,7 +67,6 @@ class Point:
         know: on its disk, and acknowledged where writes wait for replicas.  A record's end.
     @ivar durable: The same without the replicas.  A record's end, at least L{confirm}.
     @ivar min_offset: Physical offset of the first byte that is kept.
-    @ivar broker_name: C{brokerName}.
     @ivar cluster: C{brokerClusterName}, C{""} if unknown.
     @ivar first: Where a record began that was the log's first, a physical offset; -1 if unknown.
     @ivar sum: That record's fingerprint.

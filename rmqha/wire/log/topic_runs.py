@@ -47,7 +47,6 @@ class TopicSpan:
     @ivar topics: The bytes of each topic's records, in the order of their numbers.
     @ivar place: Where in the file its runs are.
     @ivar size: How many bytes they take there.
-    @ivar crc: The CRC-32 of these.
     """
 
     start: int

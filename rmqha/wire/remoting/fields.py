@@ -168,7 +168,6 @@ def camel(name: str, mark: str = "_") -> str:
 
 
 def _kind(cls: type[AttrsInstance], attribute: str) -> Any:
-    """The type of an attribute's values that are not C{None}."""
     hint = _hints(cls)[attribute]
     if hint in _PARSERS:
         return hint

@@ -127,13 +127,11 @@ def encode_binary(command: Command) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _key(name: str) -> bytes:
-    """A field's name behind its length."""
     raw = name.encode("utf-8", "replace")
     return _INT16.pack(len(raw)) + raw
 
 
 def _pairs(header: bytes, at: int) -> dict[str, str]:
-    """The fields from a position to the end."""
     ext: dict[str, str] = {}
     end = len(header)
     # Nearly all of it is ASCII, and a slice of a text is cheaper than a decoded slice.

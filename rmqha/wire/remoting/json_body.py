@@ -118,7 +118,6 @@ def _members(cls: type[AttrsInstance]) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _reader(hint: Any, table: bool = False) -> Reader:
-    """What reads values of an annotated type."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, arguments = get_origin(hint), get_args(hint)

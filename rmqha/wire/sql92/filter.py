@@ -298,7 +298,6 @@ def _texted(has: Callable[[str, str], bool]) -> tuple[_Make, _Make]:
 
 
 def _operators() -> Iterator[tuple[str, int, _Make]]:
-    """All of them, with how close they bind."""
     yield "OR", OR, partial(Parser.joined, word="OR", binds=OR)
     yield "AND", AND, partial(Parser.joined, word="AND", binds=AND)
     for name, make in zip(("=", "<>"), _either(Parser.equal), strict=True):

@@ -104,7 +104,6 @@ class _Pieces:
     at: int = field(init=False, default=0)
 
     def registration(self) -> RegisterBody:
-        """Read all pieces: the version, the topics, the filter servers."""
         version = json_body.read(DataVersion, self._piece())
         count = self._number()
         if not 0 <= count <= len(self.raw) - self.at:
