@@ -78,7 +78,7 @@ def _round(root: Path, topics: int, turn: Turn) -> Seen:
     clock = _Wall()
     service, store = opened(root, clock, 1_700_000_000_000, **KEYS)
     meters = Meters(clock=clock, cluster="DefaultCluster")
-    meters.watch(store.dispatcher, store.queues)
+    meters.watch(store.queues)
     polling = LongPolling(clock, store.queues, store.dispatcher)
     random, body = Random(35), bytes(1024)
     places = [(f"Topic{number:05d}", queue) for number in range(topics) for queue in range(QUEUES)]

@@ -38,7 +38,7 @@ REPLACED: tuple[tuple[type, str, Callable[..., Any]], ...] = (
     (TimedPuts, "put", _put),
     (TimedPuts, "put_run", _put_run),
     (Durations, "add", _nothing),
-    (Meters, "came", _nothing),
+    (Meters, "watch", _nothing),
     (Calls, "answered", _nothing),
     (Calls, "failed", _nothing),
     (Calls, "later", _later),

@@ -454,7 +454,7 @@ class Broker(BrokerState, NodePart):
         self._sweeping.start(SWEEP)
         self._timercheck.start()
         self.counts.start()
-        self.counts.watch(self.store.dispatcher, self.store.queues)
+        self.counts.watch(self.store.queues)
         self.lags.start()
         if self.writer is not None:
             self._late_topics.start()

@@ -12,16 +12,17 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
+from itertools import accumulate
 
 from rmqha.broker.broker import Broker
 from rmqha.broker.meters.latency import ALONE, PutTimes
-from rmqha.broker.meters.meters import SIZES
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import COMMITTED
 from rmqha.durations import CREATE_BOUNDS, FINISH_BOUNDS, RPC_BOUNDS, Durations
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.metrics.family import Buckets, Family, MetricType, Sample
 from rmqha.net.remoting.calls import Calls, Kind, name_of
+from rmqha.wire.columnar.queue_units import SIZES
 from rmqha.wire.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 
@@ -171,7 +172,7 @@ def _counted(broker: Broker) -> Iterator[Sample]:
     for name, family in IN.items():
         for topic, meter in counts.each(name):
             yield family, labels(topic), meter.total
-    yield MESSAGE_SIZE, (), Buckets(SIZES, counts.sizes.tolist(), counts.bytes_in)
+    yield MESSAGE_SIZE, (), Buckets(SIZES, [*accumulate(counts.came.steps)], counts.came.size)
 
 
 def _behind(broker: Broker) -> Iterator[Sample | None]:

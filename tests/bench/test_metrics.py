@@ -11,7 +11,7 @@ class UncountedTests(BrokerTestCase):
     def counted(self) -> tuple[int, int, int]:
         """Timed writes, messages that came, and kinds of timed requests, after two requests."""
         serving = self.broker()
-        serving.counts.watch(serving.store.dispatcher, serving.store.queues)
+        serving.counts.watch(serving.store.queues)
         client = self.client()
         sent = client.ask(SEND_V2, sending("T"), b"x")
         client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)

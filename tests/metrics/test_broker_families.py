@@ -41,7 +41,7 @@ class BrokerFamiliesTests(BrokerTestCase):
     def begin(self, *, slave: bool = False) -> Client:
         broker = self.broker(slave=slave)
         broker.counts.start()
-        broker.counts.watch(broker.store.dispatcher, broker.store.queues)
+        broker.counts.watch(broker.store.queues)
         self.addCleanup(broker.counts.stop)
         config = TopicConfig(
             topic_name="T",

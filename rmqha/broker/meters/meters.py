@@ -1,7 +1,7 @@
 """How much happens: messages in and out, of the last minute, hour and day.
 
-Messages in are counted where units are dispatched, and their bytes are summed up from the units
-when samples are taken, so sending pays nothing for it.
+Messages in and their bytes are counted by the queues that get their units, and summed up when
+samples are taken or somebody asks: a message pays next to nothing for it.
 
 Source: docs/protocol/remoting.md, Statistics.
 """
@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import localtime
-from typing import Any
 
-import numpy as np
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -22,11 +20,9 @@ from twisted.logger import Logger
 from rmqha.broker.meters.latency import PutTimes
 from rmqha.durations import Durations
 from rmqha.periodic import Job, Periodic, in_slices
-from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
-from rmqha.store.derived.dispatch import Dispatcher, OnUnits
-from rmqha.wire.columnar.queue_units import UNIT_TYPE
+from rmqha.store.derived.consume_queue import ConsumeQueue, Tally
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
-from rmqha.wire.store_layout import BLANK_SIZE
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -42,11 +38,8 @@ LONGEST = 600.0
 SENT_BACK = "SNDBCK_PUT_NUMS"
 """What counts the messages that consumers gave back."""
 
-PIECE = 4096
-"""Most units that are looked at in one go."""
-
-SIZES = tuple(1024 * size for size in (1, 4, 512, 1024, 2048, 4096))
-"""What RocketMQ 5.x shows sizes of messages by, in bytes."""
+_OF_TOPICS = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+_OF_QUEUES = "QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE"
 
 
 @define(eq=False)
@@ -54,7 +47,7 @@ class Meter:
     """Something that is counted.
 
     @ivar total: What was counted since the start.
-    @ivar times: In how many steps.
+    @ivar times: In how many steps; of messages in, and their bytes, each is one.
     @ivar morning: The total at the last midnight; 0 if the start was later.
     @ivar yesterday: The total at the midnight before.
     """
@@ -65,13 +58,13 @@ class Meter:
     yesterday: int = 0
     _samples: dict[float, deque[tuple[float, int, int]]] = field(factory=dict, init=False)
 
-    def add(self, count: int) -> None:
+    def add(self, count: int, times: int = 1) -> None:
         """Count what happened.
 
-        @param count: How many messages, or bytes, that once.
+        @param count: How many messages, or bytes.
         """
         self.total += count
-        self.times += 1
+        self.times += times
 
     def tick(self, now: float) -> None:
         """Take samples where it is time.
@@ -133,27 +126,10 @@ class Flow(Meter):
 
 
 @define(eq=False)
-class _Came:
-    """What came to one queue.
-
-    @ivar topic: Counts its topic's messages.
-    @ivar queue: Counts its own.
-    @ivar start: From which queue offset on bytes are not summed up yet.
-    @ivar end: To which.
-    """
-
-    topic: Meter
-    queue: Meter
-    start: int = 0
-    end: int = 0
-
-
-@define(eq=False)
 class Meters:
     """All that is counted on a broker.
 
     @ivar today: Which day it is where the operator is.
-    @ivar puts: Messages that came.
     @ivar pulls: Pulls that were answered with messages.
     @ivar misses: Pulls that were answered without.
     @ivar got: Messages that went out.
@@ -161,14 +137,12 @@ class Meters:
     @ivar pulled: By group, topic and queue id, where the next pull will begin.
     @ivar puts_took: How long it took until a write was answered.
     @ivar reads_took: How long it took to find what a pull wants.
-    @ivar sizes: How many messages came that were not larger than each of L{SIZES}, and how many
-        in all.
+    @ivar came: Messages that came, their bytes, and how large they were.
     """
 
     clock: IReactorTime
     cluster: str
     today: Callable[[], int] = lambda: localtime().tm_yday
-    puts: Flow = field(factory=Flow, init=False)
     pulls: Flow = field(factory=Flow, init=False)
     misses: Flow = field(factory=Flow, init=False)
     got: Flow = field(factory=Flow, init=False)
@@ -176,15 +150,15 @@ class Meters:
     pulled: dict[tuple[str, str, int], int] = field(factory=dict, init=False)
     puts_took: PutTimes = field(factory=PutTimes, init=False)
     reads_took: Durations = field(factory=Durations, init=False)
-    sizes: np.ndarray[Any, np.dtype[np.int64]] = field(init=False)
-    bytes_in: int = field(default=0, init=False)
+    came: Tally = field(factory=Tally, init=False)
+    _puts: Flow = field(factory=Flow, init=False)
     # By the name of the statistic, and its key.
     _meters: dict[str, dict[str, Meter]] = field(factory=dict, init=False)
-    # All that ever came, and what of it is not summed up yet.
-    _came: dict[tuple[str, int], _Came] = field(factory=dict, init=False)
-    _unsized: dict[tuple[str, int], _Came] = field(factory=dict, init=False)
+    # Of each queue that something ever came to: messages, of the topic and its own, and bytes.
+    _of_queues: dict[tuple[str, int], tuple[Meter, ...]] = field(factory=dict, init=False)
     _queues: ConsumeQueues | None = field(default=None, init=False)
-    _units: list[OnUnits] = field(factory=list, init=False)
+    # When samples were taken last.
+    _ticked: float = field(init=False)
     _day: int = field(init=False)
     _stopped: bool = field(default=False, init=False)
     _ticking: Periodic = field(init=False)
@@ -196,8 +170,8 @@ class Meters:
         self._ticking = Periodic("statistics of the last minutes", self.clock, self.tick)
         self._looking = Periodic("statistics of the last seconds", self.clock, self._look)
         self._day = self.today()
-        self.sizes = np.zeros(len(SIZES) + 1, np.int64)
-        self._meters["BROKER_PUT_NUMS"] = {self.cluster: self.puts}
+        self._ticked = self.clock.seconds()
+        self._meters["BROKER_PUT_NUMS"] = {self.cluster: self._puts}
         self._meters["BROKER_GET_NUMS"] = {self.cluster: self.got}
 
     def start(self) -> None:
@@ -210,11 +184,17 @@ class Meters:
         yield self._ticking
         yield self._looking
 
-    def watch(self, dispatcher: Dispatcher, queues: ConsumeQueues) -> None:
-        """Count what is dispatched from now on: what was sent to a master, or came to a slave."""
-        self._queues = queues
-        self._units = dispatcher.on_units
-        self._units.append(self.came)
+    def watch(self, queues: ConsumeQueues) -> None:
+        """Count what comes to queues from now on: what was sent to a master, or came to a slave.
+        Nobody else may.
+        """
+        self._queues, self.came = queues, queues.tally_anew()
+
+    @property
+    def puts(self) -> Flow:
+        """Messages that came."""
+        self._puts.total = self._puts.times = self.came.messages
+        return self._puts
 
     def stop(self) -> Deferred[None]:
         """Count no more.
@@ -223,8 +203,6 @@ class Meters:
         """
         self._stopped = True
         self._looking.stop()
-        if self.came in self._units:
-            self._units.remove(self.came)
         return self._ticking.stop()
 
     def tick(self) -> Deferred[None]:
@@ -232,13 +210,14 @@ class Meters:
         return Deferred.fromCoroutine(in_slices(self.clock, self._tick()))
 
     def _tick(self) -> Iterator[None]:
-        for key in tuple(self._unsized):
+        for queue in self._queues or ():
             if self._stopped:
                 return
-            self._weigh(key)
+            self._sum_up(queue)
             yield
         now, day = self.clock.seconds(), self.today()
         each = [meter for meters in self._meters.values() for meter in meters.values()]
+        self._ticked, _ = now, self.puts
         for meter in (self.pulls, self.misses, self.delivered, *each):
             meter.tick(now)
             if day != self._day:
@@ -253,65 +232,21 @@ class Meters:
         for flow in (self.puts, self.pulls, self.misses, self.got):
             flow.look(now)
 
-    def came(self, moves: Moves) -> None:
-        """Queues have grown."""
-        whole = 0
-        for key, (before, end) in moves.items():
-            came = self._came.get(key)
-            if came is None:
-                came = self._came[key] = self._first(*key)
-            count = end - before
-            whole += count
-            meter = came.topic
-            meter.total += count
-            meter.times += 1
-            meter = came.queue
-            meter.total += count
-            meter.times += 1
-            if key not in self._unsized:
-                self._unsized[key] = came
-                came.start = before
-            elif before < came.start:
-                came.start = before
-            came.end = end
-            if end - came.start >= PIECE:
-                self._weigh(key)
-        self.puts.total += whole
-        self.puts.times += len(moves)
-
-    def _first(self, topic: str, queue_id: int) -> _Came:
-        # Their minute begins now, not when they are first looked at.
-        self._sizes((topic, queue_id))
-        return _Came(
-            self._meter("TOPIC_PUT_NUMS", topic),
-            self._meter("QUEUE_PUT_NUMS", f"{topic}@{queue_id}"),
-        )
-
-    def _sizes(self, key: tuple[str, int]) -> tuple[Meter, Meter]:
-        topic, queue_id = key
-        whole = self._meter("TOPIC_PUT_SIZE", topic)
-        return whole, self._meter("QUEUE_PUT_SIZE", f"{topic}@{queue_id}")
-
-    def _weigh(self, key: tuple[str, int]) -> None:
-        """Sum up the bytes of what came to a queue lately."""
-        came = self._unsized.pop(key, None)
-        if came is None:
+    def _sum_up(self, queue: ConsumeQueue) -> None:
+        """Count what came to a queue since this was last done."""
+        count, size = queue.take_came()
+        if not count:
             return
-        start, end = came.start, came.end
-        queue = None if self._queues is None else self._queues.get(*key)
-        while queue is not None and start < end:
-            try:
-                raw = queue.units(start, min(PIECE, end - start))
-            except OSError:
-                return  # reads of the queue report it; here a number is too low
-            sizes = np.frombuffer(raw, UNIT_TYPE)["size"]
-            sizes = np.sort(sizes[sizes != BLANK_SIZE])
-            size = int(sizes.sum(dtype=np.int64))
-            self.sizes += [*np.searchsorted(sizes, SIZES, "right"), len(sizes)]
-            self.bytes_in += size
-            for meter in self._sizes(key):
-                meter.add(size)
-            start += PIECE
+        topic, queue_id = key = queue.topic, queue.queue_id
+        meters = self._of_queues.get(key)
+        if meters is None:
+            names = dict.fromkeys(_OF_TOPICS, topic)
+            names |= dict.fromkeys(_OF_QUEUES, f"{topic}@{queue_id}")
+            # There was nothing of it yet at the last samples.
+            meters = tuple(self._meter(*name, self._ticked) for name in names.items())
+            self._of_queues[key] = meters
+        for meter, more in zip(meters, (count, size, count, size), strict=True):
+            meter.add(more, count)
 
     def went(self, group: str, topic: str, queue_id: int, begin: int, end: int, size: int) -> None:
         """A pull was answered.
@@ -343,9 +278,7 @@ class Meters:
         """Drop the meters of a deleted topic."""
         self._keep(lambda name, key: name.startswith("BROKER_") or key.split("@")[0] != topic)
         self.pulled = {key: end for key, end in self.pulled.items() if key[1] != topic}
-        for queues in (self._came, self._unsized):
-            for key in tuple(key for key in queues if key[0] == topic):
-                del queues[key]
+        self._of_queues = {key: each for key, each in self._of_queues.items() if key[0] != topic}
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""
@@ -364,13 +297,18 @@ class Meters:
 
     def meter(self, name: str, key: str) -> Meter | None:
         """A statistic by its name in request 315, if anything of it was counted."""
+        if self._queues is not None:
+            for queue in tuple(self._queues.of(key.split("@")[0])):
+                self._sum_up(queue)
         return self._meters.get(name, {}).get(key)
 
     def each(self, name: str) -> tuple[tuple[str, Meter], ...]:
         """All there are now of a statistic, by key."""
+        for queue in self._queues or ():
+            self._sum_up(queue)
         return tuple(self._meters.get(name, {}).items())
 
-    def _meter(self, name: str, key: str) -> Meter:
+    def _meter(self, name: str, key: str, since: float | None = None) -> Meter:
         meters = self._meters.get(name)
         if meters is None:
             meters = self._meters[name] = {}
@@ -378,5 +316,5 @@ class Meters:
         if meter is None:
             meter = meters[key] = Meter()
             # The minute in which it begins counts too.
-            meter.tick(self.clock.seconds())
+            meter.tick(self.clock.seconds() if since is None else since)
         return meter

@@ -13,6 +13,8 @@ Source: docs/protocol/store.rst, Consume queues.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,7 @@ from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.derived.unit_runs import first_difference, first_from, last_below, sound_prefix
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import zero_range
-from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, SIZES, UNIT
 from rmqha.wire.lane.compiled import built
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
@@ -98,13 +100,48 @@ if TYPE_CHECKING or not COMPILED:
         _min_physical: int = field(init=False, default=_NOWHERE)
         # The next queue offset of the running pass over the whole log, -1 before the first.
         _mended: int = field(init=False, default=-1)
+        _came: int = field(init=False, default=0)
+        _came_bytes: int = field(init=False, default=0)
+
+        def take_came(self) -> tuple[int, int]:
+            """Give how many messages came since this was last asked, and their bytes."""
+            found = self._came, self._came_bytes
+            self._came = self._came_bytes = 0
+            return found
 
         def go_on_in(self, file_start: int, file: str) -> None:
             """Note which file is the last."""
             self.file_start, self.file = file_start, file
 
+    @define(eq=False)
+    class Tally:
+        """What came to all queues of a store.
+
+        @ivar messages: How many messages.
+        @ivar size: Bytes of them in the log.
+        @ivar steps: How many of them are not larger than each of L{SIZES}, but than the one before;
+            and how many are larger than all.
+        """
+
+        messages: int = field(init=False, default=0)
+        size: int = field(init=False, default=0)
+        steps: list[int] = field(init=False, factory=lambda: [0] * (len(SIZES) + 1))
+
+        def add(self, queue: QueueEnd, raw: bytes) -> None:
+            """Count what came to a queue.
+
+            @param raw: Its units, all of messages.
+            """
+            for each, count in Counter(size for _, size, _ in UNIT.iter_unpack(raw)).items():
+                self.steps[bisect_left(SIZES, each)] += count
+                self.messages += count
+                self.size += each * count
+                queue._came += count
+                queue._came_bytes += each * count
+
 else:
     from rmqha.store.derived.write_run import QueueEnd
+    from rmqha.store.derived.write_run import Tally as Tally
 
 
 @define(eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from attrs import Factory, define, field
 
 from rmqha.errors import DerivedFault
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived.consume_queue import COMPILED, ConsumeQueue, LogStart
+from rmqha.store.derived.consume_queue import COMPILED, ConsumeQueue, LogStart, Tally
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, QueueRun, fileable
@@ -70,6 +70,7 @@ class ConsumeQueues:
     @ivar deletions: The same of topics that are being deleted.
     @ivar begins: Where queues of deleted topics begin when they are made again: just past what was
         deleted, by topic and queue id.
+    @ivar tally: What came to all of them.
     """
 
     root: Path
@@ -81,6 +82,7 @@ class ConsumeQueues:
     deleted: dict[str, int] = field(init=False, factory=dict)
     deletions: dict[str, int] = field(init=False, factory=dict)
     begins: dict[tuple[str, int], int] = field(init=False, factory=dict)
+    tally: Tally = field(init=False, factory=Tally)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
     # The same by topic.
     _topics: dict[str, dict[int, ConsumeQueue]] = field(init=False, factory=dict)
@@ -238,6 +240,13 @@ class ConsumeQueues:
                 found.setdefault(topic, {})[queue_id] = queue.max_offset
         return found
 
+    def tally_anew(self) -> Tally:
+        """Give L{tally}, which begins anew, and let each queue count anew what comes."""
+        for queue in self:
+            queue.take_came()
+        self.tally = Tally()
+        return self.tally
+
     def take_moved(self) -> dict[tuple[str, int], int]:
         """Give L{moved}, which begins anew."""
         moved, self.moved = self.moved, {}
@@ -322,6 +331,7 @@ class ConsumeQueues:
                 self.deleted,
                 self.moved,
                 news,
+                self.tally,
                 opened,
                 dirty,
                 *rest,

@@ -41,6 +41,7 @@ from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.record import Fault, check
+from rmqha.wire.store_layout import UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.dispatch_run import DispatchReader
@@ -535,11 +536,13 @@ class Dispatcher:
             return
         before = queue.max_offset
         if self._whole >= 0:
-            queue.mend(first, raw, self._whole, self._report)
+            written = queue.mend(first, raw, self._whole, self._report)
         else:
-            queue.append(first, raw)
+            written = queue.append(first, raw)
         self.queues.moved[key] = queue.max_offset
         if queue.max_offset > before:
+            came = min(written, queue.max_offset - before) * UNIT_SIZE
+            self.queues.tally.add(queue, raw[len(raw) - came :])
             news[key] = news.get(key, (before, 0))[0], queue.max_offset
 
     # --- in blocks ---

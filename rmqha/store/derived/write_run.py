@@ -34,7 +34,7 @@ from cython.cimports.posix.mman import (
 from cython.cimports.posix.uio import iovec, pwritev
 from cython.cimports.rmqha.wire.lane.big_endian import at4, at8
 
-from rmqha.wire.columnar.queue_units import OFFSET_MAX
+from rmqha.wire.columnar.queue_units import OFFSET_MAX, SIZES
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 _UNIT = cython.declare(cython.longlong, UNIT_SIZE)
@@ -55,6 +55,11 @@ _WINDOWS = cython.declare(cython.int, 1 << 14)
 _owners = cython.declare(cython.p_void[1 << 14])
 _next = cython.declare(cython.int, 0)
 
+_STEPS = cython.declare(cython.int, len(SIZES))
+_steps = cython.declare(cython.longlong[8])
+for _step, _size in enumerate((*SIZES, _NOWHERE)):
+    _steps[_step] = _size
+
 
 @cython.cclass
 class QueueEnd:
@@ -67,6 +72,9 @@ class QueueEnd:
     file = cython.declare(str, visibility="readonly")
     _min_physical = cython.declare(cython.longlong, visibility="public")
     _mended = cython.declare(cython.longlong, visibility="public")
+    # What came since somebody took it.
+    came: cython.longlong
+    came_bytes: cython.longlong
     # The file's descriptor as long as so many were closed, and whether it is among those that were
     # written as long as these were forgotten so often.
     fd: cython.int
@@ -85,6 +93,12 @@ class QueueEnd:
         self.highest = self.file_start = self._mended = self.fd = self.closed = self.swept = -1
         self._min_physical = _NOWHERE
         self.file = ""
+
+    def take_came(self) -> tuple:
+        """Give how many messages came and their bytes, and begin anew."""
+        found: tuple = (self.came, self.came_bytes)
+        self.came = self.came_bytes = 0
+        return found
 
     def go_on_in(self, file_start: cython.longlong, file: str) -> None:
         """Note which file is the last."""
@@ -133,6 +147,43 @@ class QueueEnd:
         _owners[number] = cython.cast(cython.p_void, self)
 
 
+@cython.cclass
+class Tally:
+    """See L{rmqha.store.derived.consume_queue}, which has the same in Python."""
+
+    messages = cython.declare(cython.longlong, visibility="readonly")
+    size = cython.declare(cython.longlong, visibility="readonly")
+    _steps: cython.longlong[8]
+
+    @property
+    def steps(self) -> list:
+        return [self._steps[step] for step in range(_STEPS + 1)]
+
+    def add(self, queue: QueueEnd, raw: bytes) -> None:
+        self._add(queue, cython.cast(cython.p_const_char, raw), len(raw))
+
+    @cython.cfunc
+    def _add(
+        self, queue: QueueEnd, text: cython.p_const_char, size: cython.longlong
+    ) -> cython.void:
+        unit: cython.p_const_uchar = cython.cast(cython.p_const_uchar, text)
+        last: cython.p_const_uchar = unit + size
+        whole: cython.longlong = 0
+        step: cython.int
+        while unit < last:
+            size = at4(unit + 8)
+            step = 0
+            while size > _steps[step]:
+                step += 1
+            self._steps[step] += 1
+            whole += size
+            queue.came += 1
+            self.messages += 1
+            unit += _UNIT
+        queue.came_bytes += whole
+        self.size += whole
+
+
 def write_usual(
     runs: list,
     at: cython.Py_ssize_t,
@@ -143,6 +194,7 @@ def write_usual(
     deleted: dict,
     moved: dict,
     news: dict,
+    tally: Tally,
     opened: OrderedDict,
     dirty: set,
     full: cython.bint,
@@ -164,6 +216,7 @@ def write_usual(
     @param deleted: Topics that were deleted.
     @param moved: Takes the new end of each queue.
     @param news: Takes each queue's end before and after; before stays what it was.
+    @param tally: Counts what came.
     @param opened: As in L{Descriptors.use_open}, and the others.
     @return: The number of the first run that was not written: it is unusual, had no room, or is
         one too many.
@@ -259,6 +312,7 @@ def write_usual(
             cython.cast(cython.p_const_uchar, texts[other]) + sizes[other] - _UNIT
         )
         queue.end_physical = at8(unit) + at4(unit + 8)
+        tally._add(queue, texts[other], sizes[other])
         if whole:
             queue._mended = end
         if queue.highest < end - 1:

@@ -1,6 +1,6 @@
 from collections import OrderedDict
 
-from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queue import ConsumeQueue, Tally
 from rmqha.wire.columnar.queue_units import QueueRun
 
 def write_usual(
@@ -13,6 +13,7 @@ def write_usual(
     deleted: dict[str, int],
     moved: dict[tuple[str, int], int],
     news: dict[tuple[str, int], tuple[int, int]],
+    tally: Tally,
     opened: OrderedDict[str, int],
     dirty: set[str],
     full: bool,

@@ -28,6 +28,9 @@ BLANK_UNIT = UNIT.pack(0, BLANK_SIZE, 0)
 OFFSET_MAX = 1 << 58
 """Queue offsets lie below: 20 times one must fit 63 bits."""
 
+SIZES = tuple(1024 * size for size in (1, 4, 512, 1024, 2048, 4096))
+"""What RocketMQ 5.x shows sizes of messages by, in bytes."""
+
 QueueRun = tuple[tuple[str, int], int, bytes]
 """Topic and queue id, queue offset of the first unit, raw units of consecutive queue offsets."""
 

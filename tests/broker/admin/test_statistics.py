@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -10,11 +11,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha import periodic
-from rmqha.broker.meters import meters
 from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Meter, Meters
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.periodic import SLICE
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
@@ -47,7 +49,7 @@ class StatisticsTestCase(BrokerTestCase):
     def begin(self, **settings: Any) -> Client:
         broker = self.broker(**settings)
         broker.counts.start()
-        broker.counts.watch(broker.store.dispatcher, broker.store.queues)
+        broker.counts.watch(broker.store.queues)
         self.addCleanup(broker.counts.stop)
         broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         client = self.client()
@@ -306,8 +308,8 @@ class RuntimeTests(StatisticsTestCase):
     def test_slave(self) -> None:
         """A slave is not active, and counts what is replicated to it."""
         self.broker(slave=True)
-        self.serving.counts.watch(self.serving.store.dispatcher, self.serving.store.queues)
-        self.serving.counts.came({("T", 0): (0, 4)})
+        self.serving.counts.watch(self.serving.store.queues)
+        came(self.serving.store.queues, 4)
         table: Any = fastjson.loads(self.ask(28).body)["table"]
         self.assertEqual((table["brokerActive"], table["msgPutTotalTodayNow"]), ("false", "4"))
 
@@ -380,13 +382,6 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(self.sum("TOPIC_PUT_SIZE", "T"), self.serving.store.log.end)
         self.assertEqual(self.sum("QUEUE_PUT_SIZE", "T@0"), self.serving.store.log.end)
 
-    def test_many(self) -> None:
-        """315: the bytes of a long run too, which is looked at in pieces."""
-        self.patch(meters, "PIECE", 2)
-        self.begin()
-        self.clock.pump([10.0] * 2)
-        self.assertEqual(self.sum("TOPIC_PUT_SIZE", "T"), self.serving.store.log.end)
-
     def test_pulled(self) -> None:
         """315 and 208: messages and bytes out, and where the next pull begins."""
         client = self.begin()
@@ -441,6 +436,13 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(self.ask(315, statsName="BROKER_PUT_NUMS", statsKey="C").code, 0)
 
 
+def came(queues: ConsumeQueues, count: int, queue_id: int = 0) -> None:
+    """Let units of 100 bytes of log come to a queue."""
+    queue = queues.create("T", queue_id)
+    assert queue is not None
+    queues.tally.add(queue, UNIT.pack(0, 100, 0) * count)
+
+
 class MeterTests(SynchronousTestCase):
     def test_spans(self) -> None:
         """Each span counts what its own samples saw."""
@@ -462,18 +464,51 @@ class MeterTests(SynchronousTestCase):
 
     def test_anew(self) -> None:
         """A queue that was removed and begins anew counts from there."""
+        queues = ConsumeQueues(Path("nowhere"), 200)
         counts = Meters(Clock(), "C")
-        for before, end in ((0, 5), (5, 7), (0, 2), (2, 3)):
-            counts.came({("T", 0): (before, end)})
+        counts.watch(queues)
+        came(queues, 7)
+        queues.destroy()
+        came(queues, 3)
         self.assertEqual(counts.puts.total, 10)
+        found = counts.meter("TOPIC_PUT_NUMS", "T")
+        assert found is not None
+        self.assertEqual(found.total, 3, "what was never looked at went with its queue")
+
+    def test_before(self) -> None:
+        """What came before is not counted."""
+        queues = ConsumeQueues(Path("nowhere"), 200)
+        came(queues, 7)
+        counts = Meters(Clock(), "C")
+        counts.watch(queues)
+        self.assertEqual((counts.puts.total, counts.each("QUEUE_PUT_NUMS")), (0, ()))
+
+    def test_first_minute(self) -> None:
+        """A minute of a queue that is new begins when samples were taken last."""
+        clock, queues = Clock(), ConsumeQueues(Path("nowhere"), 200)
+        counts = Meters(clock, "C")
+        counts.watch(queues)
+        counts.start()
+        clock.advance(7)
+        came(queues, 5)
+        clock.pump([3, 10])
+        for name, each in (("TOPIC_PUT_NUMS", 1.0), ("TOPIC_PUT_SIZE", 100.0)):
+            found = counts.meter(name, "T")
+            assert found is not None
+            over = found.over(MINUTE)
+            self.assertEqual((over.sum, over.tps, over.avgpt), (5 * each, 5 * each / 20, each))
+        counts.stop()
 
     def test_in_slices(self) -> None:
         """A sample of very many meters takes several reactor turns, and a stop waits for it."""
         clock = Clock()
         turns: list[Deferred[None]] = []
+        queues = ConsumeQueues(Path("nowhere"), 200)
         counts = Meters(clock, "C")
+        counts.watch(queues)
         for number in range(20):
-            counts.came({("T", number): (0, 5)})
+            came(queues, 5, number)
+        self.assertEqual(len(counts.each("QUEUE_PUT_NUMS")), 20)
         ticked: list[Meter] = []
 
         def tick(meter: Meter, now: float) -> None:
@@ -500,12 +535,14 @@ class MeterTests(SynchronousTestCase):
     def test_midnight(self) -> None:
         """At midnight today becomes yesterday."""
         day = [1]
+        queues = ConsumeQueues(Path("nowhere"), 200)
         counts = Meters(Clock(), "C", lambda: day[0])
-        counts.came({("T", 0): (0, 5)})
+        counts.watch(queues)
+        came(queues, 5)
         counts.tick()
         day[0] = 2
         counts.tick()
-        counts.came({("T", 0): (5, 7)})
+        came(queues, 2)
         counts.tick()
         self.assertEqual((counts.puts.total, counts.puts.morning, counts.puts.yesterday), (7, 5, 0))
         day[0] = 3

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,7 @@ from rmqha.store.derived.index_file import IndexFile
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.derived.trim import Trimmer
 from rmqha.store.files.descriptors import Descriptors
+from rmqha.wire.columnar.queue_units import SIZES, UNIT
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.store_layout import BLANK_SIZE
 from tests.support.derived import (
@@ -150,15 +152,29 @@ class RunTests(DispatchTestCase):
             made.recover(clean=True)
             with lane(compiled):
                 for step in steps:
-                    fill(log, step, random)
+                    fill(log, step, random, largest=1500)
                     while made.run(budget, near=near):
                         pass
             self.assertEqual((made.position, made.dispatched), (log.end, sum(steps)))
+            self.assert_counted(made.queues)
             made.queues.close()
             assert made.index is not None
             made.index.close()
         for root in roots[1:]:
             self.assert_same_files(roots[0], root)
+
+    def assert_counted(self, queues: ConsumeQueues) -> None:
+        """What came is what the queues have."""
+        every: list[int] = []
+        for queue in queues:
+            sizes = [size for _, size, _ in UNIT.iter_unpack(queue.units(0, queue.max_offset))]
+            sizes = [size for size in sizes if size != BLANK_SIZE]
+            self.assertEqual(queue.take_came(), (len(sizes), sum(sizes)))
+            every += sizes
+        tally = queues.tally
+        self.assertEqual((tally.messages, tally.size), (len(every), sum(every)))
+        up_to = [sum(size <= most for size in every) for most in SIZES]
+        self.assertEqual([*accumulate(tally.steps)], [*up_to, len(every)])
 
     @given(
         st.integers(0, 1 << 32),
