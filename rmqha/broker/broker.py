@@ -50,6 +50,7 @@ from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
 from rmqha.broker.consuming.offset_changes import OffsetChanges
 from rmqha.broker.consuming.pull import Pulls
+from rmqha.broker.consuming.pull_lane import PullLane
 from rmqha.broker.consuming.queue_locks import Locks
 from rmqha.broker.consuming.queue_reader import QueueReader, physical_memory
 from rmqha.broker.consuming.served_records import Doubt, ServedRecords, trusted
@@ -83,7 +84,7 @@ from rmqha.health import HealthReason
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.net.remoting.handlers import Registry
+from rmqha.net.remoting.handlers import Lane, Registry
 from rmqha.net.remoting.server_names import look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, NodePart, Periodic, in_slices
@@ -260,6 +261,11 @@ class Broker(BrokerState, NodePart):
         host, account = member.connection.host, member.account
         return self.access is None or self.access.permits(host, account, wanted)
 
+    def _shorten(self, lane: Lane) -> None:
+        """Have a lane serve what it may, before the handlers."""
+        access = self.access
+        self.registry.lanes.append(lane if access is None else TrustedLane(lane, access))
+
     # --- the parts ------------------------------------------------------------------
 
     def _taking(self) -> tuple[RequestHandler, ...]:
@@ -276,8 +282,7 @@ class Broker(BrokerState, NodePart):
         )
         self.lane = write_lane(self, admission, self.transactions, sending)
         if self.lane is not None:
-            access = self.access
-            self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
+            self._shorten(self.lane)
             self.current.changed.append(self.lane.forget)
         recalls = Recalls(self, acceptance)
         return sending, retries, replies, recalls, self.transactions
@@ -299,6 +304,7 @@ class Broker(BrokerState, NodePart):
         self._holds = LongPolling(self.clock, self.store.queues, self.store.dispatcher)
         pulls = Pulls(self, reader, self._holds)
         self.current.changed.append(lambda: reader.apply(self.current.settings.pull))
+        self._shorten(PullLane(pulls, self.registry.calls))
         self.pop = PopService(self, self.revival, reader)
         self.pop.acks.calls = self.registry.calls
         if self.lane is not None:

@@ -7,7 +7,7 @@ Source: docs/protocol/remoting.md, Ports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.calls import name_of, refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
-from rmqha.net.remoting.handlers import Answer, Registry
+from rmqha.net.remoting.handlers import Answer, Lane, Registry
 from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
@@ -48,6 +48,7 @@ class ServedPort(Registry):
         super().__init__()
         self._without = frozenset(without)
         self._inner: Registry | None = None
+        self._lanes: Sequence[Lane] = ()
         self.served: Counter[int] = Counter()
 
     @property
@@ -58,10 +59,11 @@ class ServedPort(Registry):
     def open(self, inner: Registry) -> None:
         """Answer requests from now on; until then each is answered L{CLOSED}."""
         self._inner = inner
+        self._lanes = [lane for lane in inner.lanes if self._without.isdisjoint(lane.serves)]
 
     def shut(self) -> None:
         """Answer no more requests."""
-        self._inner = None
+        self._inner, self._lanes = None, ()
 
     def together(self) -> AbstractContextManager[None]:
         """Surround requests that came together."""
@@ -71,14 +73,13 @@ class ServedPort(Registry):
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int
     ) -> tuple[int, int]:
         """Have frames answered in one go, and count them."""
-        inner = self._inner
-        if inner is None or inner.lane is None:
-            return 0, at
-        count, at = inner.lane.serve_run(connection, data, at, stop)
-        if count:
-            for code, requests in inner.lane.codes:
-                self.served[code] += requests
-        return count, at
+        for lane in self._lanes:
+            count, end = lane.serve_run(connection, data, at, stop)
+            if count:
+                for code, requests in lane.codes:
+                    self.served[code] += requests
+                return count, end
+        return 0, at
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """Have a request answered, and count it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attrs import define
 from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import ServerFactory
 from twisted.internet.task import Clock
@@ -26,6 +27,25 @@ PULL, SEND = RequestCode.PULL_MESSAGE, RequestCode.SEND_MESSAGE_V2
 def yes(connection: RemotingProtocol, command: Command) -> Answer:
     """Answer with success."""
     return command.answer(0, "yes")
+
+
+@define
+class FakeLane:
+    """Serves so many frames of a byte each, whatever they are."""
+
+    serves: frozenset[int]
+    count: int = 0
+    asked: int = 0
+
+    @property
+    def codes(self) -> tuple[tuple[int, int], ...]:
+        return tuple((code, self.count) for code in self.serves)
+
+    def serve_run(
+        self, connection: RemotingProtocol, data: bytes, at: int, stop: int
+    ) -> tuple[int, int]:
+        self.asked += 1
+        return self.count, len(data) if self.count else at
 
 
 class ListTests(SynchronousTestCase):
@@ -83,6 +103,20 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual(client.ask(SEND).code, 0)
         answer = client.ask(PULL)
         self.assertEqual((answer.code, answer.remark), (3, " request type 11 not supported"))
+
+    def test_lanes(self) -> None:
+        """Lanes are asked in turn, but for those that serve what the VIP port does not."""
+        lanes = [FakeLane(frozenset({SEND})), FakeLane(frozenset({PULL}), 1)]
+        self.registry.lanes += lanes
+        doors = ServedPort(), ServedPort(NOT_ON_VIP)
+        for door in doors:
+            door.open(self.registry)
+            self.client(door).ask(SEND)
+        self.assertEqual([lane.asked for lane in lanes], [2, 1])
+        self.assertEqual([dict(door.served) for door in doors], [{PULL: 1}, {SEND: 1}])
+        doors[0].shut()
+        self.client(doors[0]).ask(SEND)
+        self.assertEqual([lane.asked for lane in lanes], [2, 1])
 
     def test_served(self) -> None:
         """Requests are counted by their code, and those that nothing serves by their client too."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from attrs import define
 from twisted.internet.defer import Deferred
 
@@ -28,6 +30,11 @@ class TrustedLane:
 
     lane: Lane
     access: AccessControl
+
+    @property
+    def serves(self) -> Collection[int]:
+        """The codes of all that it may serve."""
+        return self.lane.serves
 
     @property
     def codes(self) -> tuple[tuple[int, int], ...]:

@@ -90,15 +90,32 @@ class Pulls:
         request = command.custom(PullMessageRequest)
         self._check(connection, request)
         subscription = self._subscription(connection, request)
-        reading = self._read(request, subscription)
-        flag = request.sys_flag
-        if flag & COMMIT and not self.state.slave:
-            self._commit(request, reading)
-        if flag & SUSPEND:
+        reading = self._read(request, subscription, request.queue_offset)
+        self._commit(request, reading, request.commit_offset)
+        if request.sys_flag & SUSPEND:
             wait = self._wait(connection, command, request, subscription, reading)
             if wait is not None:
                 return wait
         return self._answer(command, request, reading)
+
+    def at_once(
+        self, connection: RemotingProtocol, request: PullMessageRequest, offset: int, commit: int
+    ) -> tuple[int, ReadResult] | None:
+        """What a pull gets, and whom to ask next time, if there is anything for it now.
+
+        @param request: One that is like it but for its offsets.
+        @param offset: The first message wanted.
+        @param commit: The offset it commits.
+        @raise RequestRefused: If it gets nothing for another reason.
+        """
+        if offset >= self.state.store.queues.end(request.topic, request.queue_id):
+            return None
+        self._check(connection, request)
+        reading = self._read(request, self._subscription(connection, request), offset)
+        if not reading.body:
+            return None
+        self._commit(request, reading, commit)
+        return self._told(request, reading, offset), reading
 
     # --- checks ---------------------------------------------------------------
 
@@ -182,23 +199,24 @@ class Pulls:
 
     # --- work -----------------------------------------------------------------
 
-    def _commit(self, request: PullMessageRequest, reading: ReadResult) -> None:
+    def _commit(self, request: PullMessageRequest, reading: ReadResult, offset: int) -> None:
         """Note how far the consumer is.  This never lowers an offset: a pull may be older than
         what another client committed, and a client that means to go back says so.
         """
-        offset = request.commit_offset
-        if offset <= reading.max_offset:
+        if request.sys_flag & COMMIT and offset <= reading.max_offset and not self.state.slave:
             self.state.offsets.advance(
                 request.consumer_group, request.topic, request.queue_id, offset
             )
 
-    def _read(self, request: PullMessageRequest, subscription: Subscription) -> ReadResult:
+    def _read(
+        self, request: PullMessageRequest, subscription: Subscription, offset: int
+    ) -> ReadResult:
         most = min(max(request.max_msg_nums, 1), MOST)
         begun = perf_counter()
         reading = self.reader.read(
             request.topic,
             request.queue_id,
-            request.queue_offset,
+            offset,
             most,
             subscription.codes,
             request.max_msg_bytes,
@@ -269,31 +287,34 @@ class Pulls:
     def _again(
         self, command: Command, request: PullMessageRequest, subscription: Subscription
     ) -> Answer:
-        return self._answer(command, request, self._read(request, subscription))
+        reading = self._read(request, subscription, request.queue_offset)
+        return self._answer(command, request, reading)
 
     def _answer(self, command: Command, request: PullMessageRequest, reading: ReadResult) -> Answer:
         code = self._code(request, reading)
         if self._uncertain(code):
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        group = self.state.groups.get(request.consumer_group)
         header = PullMessageAnswer(
-            suggest_which_broker_id=suggested(
-                self.state.current.settings.pull, group, lagging=reading.lagging
-            ),
+            suggest_which_broker_id=self._told(request, reading, request.queue_offset),
             next_begin_offset=reading.next_offset,
             min_offset=reading.min_offset,
             max_offset=reading.max_offset,
         )
         answer = command.answer(code, reading.status.value, header)
+        return Scattered(answer, reading.body) if reading.body else answer
+
+    def _told(self, request: PullMessageRequest, reading: ReadResult, offset: int) -> int:
+        """Count what is answered, and say whom to ask next time."""
         self.state.counts.went(
             request.consumer_group,
             request.topic,
             request.queue_id,
-            request.queue_offset,
+            offset,
             reading.next_offset,
             sum(map(len, reading.body)),
         )
-        return Scattered(answer, reading.body) if reading.body else answer
+        group = self.state.groups.get(request.consumer_group)
+        return suggested(self.state.current.settings.pull, group, lagging=reading.lagging)
 
 
 def _no_queue(

@@ -156,6 +156,8 @@ class Meters:
     _meters: dict[str, dict[str, Meter]] = field(factory=dict, init=False)
     # Of each queue that something ever came to: messages, of the topic and its own, and bytes.
     _of_queues: dict[tuple[str, int], tuple[Meter, ...]] = field(factory=dict, init=False)
+    # Those of what went out, by group, topic and queue id.
+    _went: dict[tuple[str, str, int], tuple[Meter, ...]] = field(factory=dict, init=False)
     _queues: ConsumeQueues | None = field(default=None, init=False)
     # When samples were taken last.
     _ticked: float = field(init=False)
@@ -255,17 +257,25 @@ class Meters:
         @param end: The one to ask for next.
         @param size: Bytes of the messages that were sent; 0 for none.
         """
-        self.pulled[group, topic, queue_id] = end
+        key = group, topic, queue_id
+        self.pulled[key] = end
         if not size:
             self.misses.add(1)
             return
-        count = end - begin
+        went = self._went.get(key)
+        if went is None:
+            went = self._went[key] = (
+                self._meter("GROUP_GET_NUMS", f"{topic}@{group}"),
+                self._meter("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}"),
+                self._meter("GROUP_GET_SIZE", f"{topic}@{group}"),
+                self._meter("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}"),
+            )
         self.pulls.add(1)
-        self.got.add(count)
-        self._meter("GROUP_GET_NUMS", f"{topic}@{group}").add(count)
-        self._meter("GROUP_GET_SIZE", f"{topic}@{group}").add(size)
-        self._meter("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}").add(count)
-        self._meter("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}").add(size)
+        self.got.add(end - begin)
+        for meter in went[:2]:
+            meter.add(end - begin)
+        for meter in went[2:]:
+            meter.add(size)
 
     def sent_back(self, group: str, topic: str) -> None:
         """A consumer gave a message back.
@@ -290,6 +300,7 @@ class Meters:
         self.pulled = {key: end for key, end in self.pulled.items() if key[0] != group}
 
     def _keep(self, wanted: Callable[[str, str], bool]) -> None:
+        self._went.clear()
         self._meters = {
             name: {key: meter for key, meter in meters.items() if wanted(name, key)}
             for name, meters in self._meters.items()

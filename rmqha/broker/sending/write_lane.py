@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import define, field
 
@@ -37,6 +37,7 @@ from rmqha.wire.log.record import Host
 from rmqha.wire.log.sys_flag import MULTI_TAGS
 from rmqha.wire.names import CLUSTER, HALF_DONE_TOPIC, HALF_TOPIC, RETRY_PREFIX
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder
 
@@ -80,6 +81,15 @@ class WriteLane:
     forms: tuple[AnswerForm, ...]
     acked: Callable[[RemotingProtocol, list[Any]], int] = field(default=lambda *_: 0, init=False)
     messages: int = field(default=0, init=False)
+    serves: ClassVar = frozenset(
+        {
+            RequestCode.SEND_MESSAGE,
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.END_TRANSACTION,
+            RequestCode.ACK_MESSAGE,
+        }
+    )
     _routes: dict[bytes, Route | None] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:

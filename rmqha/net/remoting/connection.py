@@ -12,7 +12,7 @@ Source: docs/protocol/remoting.md, Requests and answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW, TlsGate
 from rmqha.net.tls.refusals import tls_refusal
+from rmqha.net.zero_copy_send import Part
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
@@ -480,17 +481,14 @@ class RemotingProtocol(Protocol):
 
         @raise RemotingFrameError: If it cannot be a frame.
         """
-        if not self.opened:
-            return
-        self._active = self._all.clock.seconds()
         if isinstance(command, Scattered):
             size = sum(map(len, command.body))
-            self._outbox.extend((encode_head(command.command, size), *command.body))
+            self.send_parts((encode_head(command.command, size), *command.body))
         elif isinstance(command.body, memoryview):
             body = command.body
-            self._outbox.extend((encode_head(command, len(body)), body))
+            self.send_parts((encode_head(command, len(body)), body))
         else:
-            self._outbox.add(encode(command))
+            self.send_frames(encode(command))
 
     def send_frames(self, frames: bytes) -> None:
         """Send what are frames already, as L{send} does."""
@@ -498,33 +496,42 @@ class RemotingProtocol(Protocol):
             self._active = self._all.clock.seconds()
             self._outbox.add(frames)
 
+    def send_parts(self, parts: Sequence[Part]) -> None:
+        """Send a frame in parts, as L{send} does.
+
+        @param parts: What they show must not change until sent.
+        """
+        if self.opened:
+            self._active = self._all.clock.seconds()
+            self._outbox.extend(parts)
+
     def takes(self, requests: int) -> bool:
         """Whether so many more requests may be in progress."""
         return len(self._serving) + self.in_runs + requests <= self._all.limits.requests
 
     def _serve(self, command: Command) -> None:
         if not self.takes(1):
-            self._finish(overloaded(command), command)
+            self.finish(overloaded(command), command)
             return
         try:
             answer = self._all.registry.serve(self, command)
         except Exception:
-            self._finish(Failure(), command)
+            self.finish(Failure(), command)
             return
         if isinstance(answer, Deferred):
             self._serving.add(answer)
             answer.addBoth(self._settled, answer, command)
         else:
-            self._finish(answer, command)
+            self.finish(answer, command)
 
     def _settled(
         self, result: Answer | Failure, waiting: Deferred[Answer], command: Command
     ) -> None:
         self._serving.discard(waiting)
         if self.opened or not isinstance(result, Failure) or not result.check(CancelledError):
-            self._finish(result, command)
+            self.finish(result, command)
 
-    def _finish(self, result: Answer | Failure, command: Command) -> None:
+    def finish(self, result: Answer | Failure, command: Command) -> None:
         """Send the answer, unless the request was one-way."""
         if isinstance(result, Failure):
             self._all.failed(self, command, result)

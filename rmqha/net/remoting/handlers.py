@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, Answers of the system.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,6 +58,10 @@ class Lane(Protocol):
     """Serves runs of frames without making commands of them."""
 
     @property
+    def serves(self) -> Collection[int]:
+        """The codes of all that it may serve."""
+
+    @property
     def codes(self) -> tuple[tuple[int, int], ...]:
         """How many requests of each code the last run had that was served."""
 
@@ -70,7 +74,7 @@ class Lane(Protocol):
 class Registry:
     """The handlers of one port.
 
-    @ivar lane: Is asked first; C{None} for none.
+    @ivar lanes: Are asked first, in this order.
     @ivar calls: How long answers took.
     @ivar refused: What came and has no handler.
     """
@@ -88,7 +92,7 @@ class Registry:
         self.refused = RefusedRequests()
         self._handlers: dict[int, Handler] = {}
         self._together = together
-        self.lane: Lane | None = None
+        self.lanes: list[Lane] = []
 
     def together(self) -> AbstractContextManager[None]:
         """Surround requests that came together."""
@@ -118,7 +122,11 @@ class Registry:
         @param stop: None is served that begins here or later.
         @return: How many were served, and where the first one begins that was not.
         """
-        return (0, at) if self.lane is None else self.lane.serve_run(connection, data, at, stop)
+        for lane in self.lanes:
+            count, end = lane.serve_run(connection, data, at, stop)
+            if count:
+                return count, end
+        return 0, at
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """Have a request answered.  Whatever the handler raises comes out of here."""

@@ -20,6 +20,10 @@ from rmqha.net.zero_copy_send import TURN, Part, regions
 PAUSE_ABOVE = 256 * 1024
 """Bytes held above which a peer is not read from: what one pull may answer."""
 
+AT_ONCE = 16 * 1024
+"""Bytes that are written as soon as they are there: to send them costs more than to send twice, and
+who asked for them asks for the next meanwhile."""
+
 
 @implementer(IPushProducer)
 class Outbox:
@@ -120,6 +124,9 @@ class Outbox:
 
     def _grow(self, size: int) -> None:
         self.held += size
+        if self._due and self.held >= AT_ONCE and self.stuck_since is None:
+            self._write(self._take())
+            return
         if self.stuck_since is not None:
             if self.held > PAUSE_ABOVE:
                 self._full = True

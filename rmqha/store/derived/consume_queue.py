@@ -234,7 +234,8 @@ class ConsumeQueue(QueueEnd):
         while position < end:
             start = position - position % self.file_size
             size = min(end, start + self.file_size) - position
-            parts.append(self.descriptors.read(self._path(start), size, position - start))
+            path = self.file if start == self.file_start else self._path(start)
+            parts.append(self.descriptors.read(path, size, position - start))
             position += size
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

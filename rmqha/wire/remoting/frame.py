@@ -181,7 +181,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 @frozen
-class _Known:
+class KnownPull:
     """A header that was read.
 
     @ivar header: The custom header of all that are alike, once somebody has read it.
@@ -201,12 +201,13 @@ class AlikePulls:
     """What was read, to read what is alike sooner."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, ...], _Known] = {}
+        self._known: dict[tuple[bytes, ...], KnownPull] = {}
 
-    def read(self, header: bytes) -> Command | None:
-        """Read a header.
+    def find(self, header: bytes) -> tuple[KnownPull, int, int, int] | None:
+        """Find what was learned of a header that is alike.
 
-        @return: A command; C{None} if none that is alike was learned.
+        @return: It, and the number, queue offset and committed offset of this one; C{None} if none
+            was learned.
         """
         if len(header) > LONGEST:
             return None
@@ -215,9 +216,19 @@ class AlikePulls:
         if known is None:
             return None
         opaque = int(parts[known.opaque])
-        queue_offset, commit_offset = int(parts[known.queue]), int(parts[known.commit])
         if opaque > _INT32_MAX:
             return None
+        return known, opaque, int(parts[known.queue]), int(parts[known.commit])
+
+    def read(self, header: bytes) -> Command | None:
+        """Read a header.
+
+        @return: A command; C{None} if none that is alike was learned.
+        """
+        found = self.find(header)
+        if found is None:
+            return None
+        known, opaque, queue_offset, commit_offset = found
         before = known.command
         ext = before.ext.copy()
         ext["queueOffset"], ext["commitOffset"] = str(queue_offset), str(commit_offset)
@@ -257,7 +268,7 @@ class AlikePulls:
             self._known.clear()
         # Not the command itself, which gets the request's body.
         kept = evolve(command, ext=ext.copy())
-        self._known[_texts(parts)] = _Known(kept, AlikeHeader(), opaque, queue, commit)
+        self._known[_texts(parts)] = KnownPull(kept, AlikeHeader(), opaque, queue, commit)
 
 
 LOOSE_LIMIT = 8 * 1024
@@ -266,7 +277,8 @@ long as the fast one, and whoever writes such headers writes short ones."""
 
 _BY_NAME = {language.name: language for language in LanguageCode}
 _NAMES = {language: language.name for language in LanguageCode}
-_pulls = AlikePulls()
+pulls = AlikePulls()
+"""What this process has learned."""
 
 
 def decode_json(header: bytes) -> Command:
@@ -278,10 +290,10 @@ def decode_json(header: bytes) -> Command:
     """
     if MARK not in header:
         return _decode(header)
-    command = _pulls.read(header)
+    command = pulls.read(header)
     if command is None:
         command = _decode(header)
-        _pulls.learn(header, command)
+        pulls.learn(header, command)
     return command
 
 

@@ -114,7 +114,7 @@ class BothWaysTests(PopTestCase):
             assert self.serving.lane is not None, "a lane"
             self.serving.lane.acked = self.counted
         else:
-            self.serving.registry.lane = None
+            self.serving.registry.lanes.clear()
         self.put(*(b"%d" % number for number in range(6)))
         self.put(*(b"%d" % number for number in range(3)), queue_id=1)
         named = [*handles(self.pop(maxMsgNums=4)), *handles(self.pop())]

@@ -253,7 +253,7 @@ class LaneTestCase(BrokerTestCase):
             for topic in ("Orders", "Payments", "x"):
                 broker.topics.ensure(topic, 4)
             if not lane:
-                broker.registry.lane = None
+                broker.registry.lanes.clear()
                 broker.store.compiled = False
             made.append((broker, self.client()))
         return made[0], made[1]

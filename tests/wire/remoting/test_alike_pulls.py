@@ -146,7 +146,7 @@ class AlikePullsTests(SynchronousTestCase):
 
     def test_bodies(self) -> None:
         """Nothing is kept of what comes with a header."""
-        self.patch(frame, "_pulls", self.pulls)
+        self.patch(frame, "pulls", self.pulls)
         data = JAVA.encode()
         size = len(data) + 4 + 9
         data = size.to_bytes(4, "big") + len(data).to_bytes(4, "big") + data + b"ownbody!!"
@@ -178,7 +178,7 @@ class AlikePullsTests(SynchronousTestCase):
 
     def test_through_the_codec(self) -> None:
         """The second pull has its custom header; one with a wrong field is refused."""
-        self.patch(frame, "_pulls", self.pulls)
+        self.patch(frame, "pulls", self.pulls)
         frame.decode_json(JAVA.encode())
         again = frame.decode_json(JAVA.encode())
         self.assertEqual(again.custom(PullMessageRequest).queue_offset, 40)
