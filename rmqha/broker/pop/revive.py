@@ -99,6 +99,22 @@ class _RetryCopies:
 
 
 @define(eq=False)
+class _Met:
+    """What a start has met.
+
+    @ivar acked: What acks say whose check points were not met yet, from the end of the log.
+    @ivar copied: The check points that are in the revive topic.
+    @ivar handed: When each message was handed out last: that check point alone counts.  Of one
+        whose time was changed a kill may have cost the ack of the one before.
+    """
+
+    copies: _RetryCopies = field(converter=_RetryCopies)
+    acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
+    copied: set[PointKey] = field(factory=set, init=False)
+    handed: dict[_Message, int] = field(factory=dict, init=False)
+
+
+@define(eq=False)
 class Revival:
     """Copies what comes again, on a master.
 
@@ -116,14 +132,7 @@ class Revival:
     on_ready: Callable[[], None] = field(default=lambda: None, init=False)
     on_due: Callable[[], None] = field(default=lambda: None, init=False)
     points: CheckPoints = field(factory=CheckPoints, init=False)
-    # At the start: what acks say whose check points were not met yet, from the end of the log; and
-    # which check points are met in the revive topic too.
-    _acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
-    _copied: set[PointKey] = field(factory=set, init=False)
-    # When each message was handed out last: that check point alone counts.  Of one whose time was
-    # changed a kill may have cost the ack of the one before.
-    _handed: dict[_Message, int] = field(factory=dict, init=False)
-    _copies: _RetryCopies = field(init=False)
+    _met: _Met = field(init=False)
     # Of the revive topic: the check points that are not finished, and the last one, by queue.
     _old: dict[int, set[PointKey]] = field(factory=dict, init=False)
     _last_old: dict[int, int] = field(factory=dict, init=False)
@@ -133,7 +142,7 @@ class Revival:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._copies = _RetryCopies(self.state.lookup)
+        self._met = _Met(self.state.lookup)
         self._quiet = RateLimitedLog(self._log, self.state.clock)
 
     @property
@@ -150,6 +159,9 @@ class Revival:
 
         @param last: When the last record of the log was stored, in milliseconds since 1970.
         """
+        self.points, self._met = CheckPoints(), _Met(self.state.lookup)
+        self._old.clear()
+        self._last_old.clear()
         lookup, offsets, code = self.state.lookup, self.state.offsets, tags_code(CHECK_POINT_TAG)
         places, points = [(self.topic, number) for number in range(REVIVE_QUEUES)], []
         # What a stock broker stored late is in the revive topic alone.
@@ -187,12 +199,12 @@ class Revival:
         """
         found = self._read(record)
         if isinstance(found, Acks):
-            self._acked.setdefault(found.key, set()).update(found.offsets)
+            self._met.acked.setdefault(found.key, set()).update(found.offsets)
         elif found is not None:
-            take = self._acked.get if found.key in self._copied else self._acked.pop
+            take = self._met.acked.get if found.key in self._met.copied else self._met.acked.pop
             acked = take(found.key, set())
             for message in _messages(found):
-                if found.pop_time < self._handed.setdefault(message, found.pop_time):
+                if found.pop_time < self._met.handed.setdefault(message, found.pop_time):
                     acked = acked | {message[-1]}
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
                 self.points.add(found, acked)
@@ -223,9 +235,11 @@ class Revival:
         for _, _, record in self._unfinished():
             found = None if record is None else self._read(record)
             if isinstance(found, CheckPoint):
-                self._copied.add(found.key)
+                self._met.copied.add(found.key)
                 for message in _messages(found):
-                    self._handed[message] = max(found.pop_time, self._handed.get(message, 0))
+                    self._met.handed[message] = max(
+                        found.pop_time, self._met.handed.get(message, 0)
+                    )
             yield
 
     def _unfinished(self) -> Iterator[tuple[int, int, Record | None]]:
@@ -251,18 +265,16 @@ class Revival:
                 self._old.setdefault(queue_id, set()).add(found.key)
                 waiting.append((found.key, queue_id, record.offset))
             yield
-        for key, queue_id, stored in waiting:
+        for key, _, _ in waiting:
             point = self.points.get(key)
             if point is not None:
                 self._look_for_copies(point)
+            yield
+        for key, queue_id, stored in waiting:
+            point = self.points.get(key)
             wait = 0 if point is None else point.point.due - self.state.now_ms()
             self._finish_old(key, queue_id, stored, max(0, wait) / 1000)
-            yield
-        self._acked.clear()
-        self._copied.clear()
-        self._handed.clear()
-        self._copies = _RetryCopies(self.state.lookup)
-        self.ready = True
+        self._met, self.ready = _Met(self.state.lookup), True
         self.on_ready()
 
     def _look_for_copies(self, point: OpenCheckPoint) -> None:
@@ -272,7 +284,7 @@ class Revival:
             record = self.state.lookup.by_queue_offset(told.topic, told.queue_id, offset)
             # What is gone or damaged is told of when it is due.
             if record is not None and any(
-                self._copies.take(topic, record, told.due) for topic in self._retry_topics(told)
+                self._met.copies.take(topic, record, told.due) for topic in self._retry_topics(told)
             ):
                 copied.append(offset)
         self.points.done(point, copied)

@@ -77,6 +77,7 @@ class Timers:
     @ivar topics: How many wait, by topic.
     @ivar undeliverable: Messages that were set aside, as they can never be delivered.
     @ivar lateness: How late messages were.
+    @ivar error: What reading or delivery failed with, as long as it does; C{None} if it does not.
     """
 
     state: BrokerState
@@ -85,6 +86,7 @@ class Timers:
     topics: Counter[str] = field(factory=Counter, init=False)
     undeliverable: int = field(default=0, init=False)
     lateness: Lateness = field(factory=Lateness, init=False)
+    error: str | None = field(default=None, init=False)
     _pending: PendingTimers = field(factory=PendingTimers, init=False)
     # Which wait for the disk or replicas, and when they were due.
     _flying: dict[int, int] = field(factory=dict, init=False)
@@ -95,6 +97,8 @@ class Timers:
     _cancelled: dict[int, set[str]] = field(factory=dict, init=False)
     # During the start: messages that were stored anew, by how often.
     _rolled: Counter[tuple[Identity, int]] = field(factory=Counter, init=False)
+    # When the last record of before the start was stored, in milliseconds since 1970.
+    _last: int = field(default=0, init=False)
     # What is left of the start; C{None} behind it, and before it.
     _starting: Generator[None] | None = field(default=None, init=False)
     _ready: bool = field(default=False, init=False)
@@ -136,7 +140,8 @@ class Timers:
         self._running, self._began = True, self.state.store.now_ms()
         self.state.store.dispatcher.on_units.append(self._units)
         self.state.store.dispatcher.on_pause.append(self._paused)
-        self._starting = self._start(self.state.store.last_stored)
+        self._last = self.state.store.last_stored
+        self._starting = self._start()
         self._wake()
 
     def stop(self) -> Deferred[None]:
@@ -226,6 +231,7 @@ class Timers:
             "pending": dict(sorted(self.topics.items())),
             "nextDue": self._pending.next_due(),
             "reading": self._starting is not None,
+            "error": self.error,
             "undeliverable": self.undeliverable,
             "lateMillis": self.lateness.status(),
         }
@@ -268,10 +274,10 @@ class Timers:
         while pause == 0.0 and self.state.clock.seconds() < until:
             try:
                 found = self._step()
+                if self._starting is None:
+                    self.error = None
             except Exception:
-                self._log.failure(
-                    "Delivery of timer messages failed, retrying in {s} s", Failure(), s=AFTER_ERROR
-                )
+                self._fail(Failure())
                 found = AFTER_ERROR
             if found is None or not self._running:
                 return
@@ -281,6 +287,17 @@ class Timers:
         if self._call is None:
             self._call = self.state.clock.callLater(pause, self._take_turn)
 
+    def _fail(self, why: Failure) -> None:
+        """Tell of an error, unless it is that of before, and wait a while, whatever comes.  A start
+        that it ended begins anew, and knows nothing.
+        """
+        self._rests = self.state.clock.seconds() + AFTER_ERROR
+        before, self.error = self.error, repr(why.value)
+        if self.error != before:
+            self._log.failure("Timer messages wait, trying again every {s} s", why, s=AFTER_ERROR)
+        if self._starting is not None:
+            self._starting = self._start()
+
     def _step(self) -> float | None:
         """Do the next thing.
 
@@ -289,10 +306,7 @@ class Timers:
         """
         if self._starting is not None:
             if next(self._starting, self) is self:
-                if not self._ready:
-                    # An error ended it, and was told.
-                    raise RuntimeError("what waits is not known: restart the broker")
-                self._starting = None
+                self._starting, self._ready = None, True
                 self.offsets.timing = self.progress
                 self._change()
                 # The next start has less to read.  Where it fails the log says so.
@@ -319,12 +333,12 @@ class Timers:
 
     # --- reading ----------------------------------------------------------------------
 
-    def _start(self, last: int) -> Generator[None]:
-        """Read what waits, and leave out what the log has the copies of.
-
-        @param last: When the last record of before was stored, in milliseconds since 1970.
-        """
-        known, settings = self.offsets.timers, self.state.settings.timers
+    def _start(self) -> Generator[None]:
+        """Read what waits, and leave out what the log has the copies of."""
+        self._pending, self.undeliverable = PendingTimers(), 0
+        for each in (self.topics, self._cancelled, self._rolled, self._marks):
+            each.clear()
+        last, known, settings = self._last, self.offsets.timers, self.state.settings.timers
         if known and (known.window, known.slot) != (settings.window_ms, settings.precision):
             known = None
         queue = self._queue
@@ -348,7 +362,6 @@ class Timers:
             yield
         yield from self._leave_out_delivered(due, sure=known is None)
         yield from self.revival.read_revive_topic()
-        self._ready = True
 
     def _leave_out_delivered(self, due: list[tuple[int, int]], *, sure: bool) -> Generator[None]:
         """Let those wait again whose copies are not in the log.

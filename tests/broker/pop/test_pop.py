@@ -844,6 +844,29 @@ class RestartTests(ServedTestCase):
         self.skips(12)
         self.assertEqual(self.popped(), [b"b"])
 
+    def test_not_read(self) -> None:
+        """A start that could not read what is open begins anew, and what it read before counts
+        once; acks are refused until then.
+        """
+        self.put(b"a", b"b", b"c")
+        answer = self.pop(maxMsgNums=2)
+        self.assertEqual(self.ack(handles(answer)[0]), 0)
+        self.passes(0.05)
+
+        def fails(*_: object) -> None:
+            raise OSError("no descriptor")
+
+        patch = self.patch(Revival, "_look_for_copies", fails)
+        self.taken_over(self.late(so=2, d=[0], n=1))
+        self.skips(5)
+        self.assertEqual(self.ack(handles(answer)[1]), ResponseCode.SYSTEM_BUSY)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        patch.restore()
+        self.skips(10)
+        self.assertEqual(sorted(self.popped()), [b"b", b"c"])
+        self.skips(25)
+        self.assertEqual(self.popped(), [])
+
     def test_stopped(self) -> None:
         """The same where it stopped cleanly."""
         self.put(b"a", b"b")
