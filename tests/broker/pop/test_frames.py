@@ -126,6 +126,41 @@ class FrameTests(PopTestCase):
             self.jump += max(0, asked["ext"].get("bornTime", 0) - self.now())
             self.assert_alike(asked, self.ask_at(asked))
 
+    def test_basic(self) -> None:
+        """Pops of all queues, of one and by tags, acks of one and of several, another time, waiting
+        for nothing, and what comes again.
+        """
+        frames = exchanges("basic")
+        self.jump = frames[1]["ext"]["bornTime"] - NOW - 100
+        self.serve()
+        self.put(b"1", b"3", b"5", queue_id=1)
+        self.put(b"0", b"2")
+        self.put(b"4", tags="B")
+        times: dict[str, str] = {}
+        for asked in frames[1:]:
+            ext, body = asked["ext"], asked["reqBody"] or ""
+            self.skips((ext.get("bornTime", 0) - self.now()) / 1000)
+            for stock, ours in times.items():
+                body = body.replace(stock, ours)
+                ext |= {"extraInfo": ext.get("extraInfo", "").replace(stock, ours)}
+            answer = self.ask_at(asked | {"reqBody": body})
+            self.assert_alike(asked, answer)
+            if "popTime" in answer.ext:
+                times[asked["respHeader"]["extFields"]["popTime"]] = answer.ext["popTime"]
+
+    def test_reset(self) -> None:
+        """An administrator moves a group that pops: it goes on there."""
+        frames = exchanges("reset")
+        self.jump = frames[2]["ext"]["bornTime"] - NOW
+        self.serve()
+        self.topic("RS", 1, 0, 0, 0, 0, 0)
+        self.pop(topic="RS", consumerGroup="GRS", queueId=-1)
+        for asked in frames:
+            answer = self.ask_at(asked)
+            self.assert_alike(asked, answer)
+            if asked["code"] == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
+                self.assertEqual(answer.body.decode(), asked["respBody"])
+
     def woken(self, asked: dict[str, Any]) -> Command:
         """Let a pop wait for an ack of what another one was handed."""
         place = {"consumerGroup": "GO", "topic": "O"}
