@@ -129,8 +129,8 @@ class JavaConsumerTests(SiteTestCase):
 
     def test_beside_others(self) -> None:
         """While a group pops a topic, some of whose messages came at a time of their own, others
-        read it as before: a 4.9.7 client sends and consumes, lite pull consumers share it, and a
-        pull consumer reads queue by queue.
+        read it as before: a 4.9.7 client sends and consumes, lite pull consumers subscribe it or
+        take its queues themselves, and a pull consumer reads queue by queue.
         """
         java = self.java()
         folder = self.folder / "old"
@@ -158,11 +158,16 @@ class JavaConsumerTests(SiteTestCase):
             plain.until_got([*sent, *timed])
             told = {"topic": "Popped", "tags": "*", "count": 2 * COUNT}
             for number, client in enumerate((java, old)):
-                group = f"lite-{number}"
-                polled = client.process.do("lite", 90, namesrv=self.names, group=group, **told)
+                told["group"] = f"lite-{number}"
+                polled = client.process.do("lite", 90, namesrv=self.names, **told)
                 self.assertEqual(sorted([*sent, *timed]), sorted(one["body"] for one in polled))
             pulled = self.tool.pull("Popped", self.names)
             self.assertEqual(len({row.place for row in pulled}), 2 * COUNT)
+        with self.row(java, "pops beside consumers that assign themselves queues"):
+            for number, client in enumerate((java, old)):
+                told |= {"group": f"assigned-{number}", "assigned": True}
+                polled = client.process.do("lite", 90, namesrv=self.names, **told)
+                self.assertEqual(sorted([*sent, *timed]), sorted(one["body"] for one in polled))
             for consumer in (member, plain):
                 self.assertEqual(len(consumer.bodies), len(set(consumer.bodies)), "twice")
                 consumer.stop()

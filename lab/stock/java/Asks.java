@@ -86,14 +86,22 @@ final class Asks {
         }
     }
 
-    /** Read a topic with the lite pull consumer until it is quiet, then commit; answers the messages. */
+    /**
+     * Read a topic with the lite pull consumer until it is quiet, then commit; answers the messages. With `assigned` it
+     * takes all queues itself.
+     */
     Object lite(JSONObject asked, Lines.Teller teller) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(asked.getString("group"));
         members.prepare(asked, consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
-        consumer.subscribe(asked.getString("topic"), asked.getString("tags"));
+        if (!asked.getBooleanValue("assigned")) {
+            consumer.subscribe(asked.getString("topic"), asked.getString("tags"));
+        }
         consumer.start();
+        if (asked.getBooleanValue("assigned")) {
+            consumer.assign(consumer.fetchMessageQueues(asked.getString("topic")));
+        }
         List<Object> found = new ArrayList<>();
         try {
             int wanted = asked.getIntValue("count");
