@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.stock import jars
 from tests.interop import __main__ as runner
+from tests.interop.cases import InteropTestCase
 
 SLAVE = "tests.interop.test_java_slave.JavaBehindUs4Tests"
 SWITCHES = "tests.interop.test_member_switches.SwitchTests"
@@ -76,3 +77,30 @@ class DailyTests(SynchronousTestCase):
         names = [f"tests.interop.m{n}.Ours{digit}Tests" for n in range(20) for digit in (4, 5)]
         found = {name[-6] for name in runner.of_the_day(names, 7)}
         self.assertEqual({"4", "5"}, found)
+
+
+class PartsTests(SynchronousTestCase):
+    """What the processes that share a run take, one after another."""
+
+    def test_parts(self) -> None:
+        """What is long comes first, alone; no class is lost or run twice; the last parts are the
+        smallest.
+        """
+        every = {}
+        for number in range(70):
+            case = type(f"C{number}", (InteropTestCase,), {"long": number % 9 == 5})
+            every[case.__name__] = case
+        found = list(runner.parts(every))
+        long = [[name] for name, case in every.items() if case.long]
+        self.assertEqual(8, len(long))
+        self.assertEqual(long, found[: len(long)])
+        self.assertEqual(sorted(every), sorted(name for part in found for name in part))
+        sizes = [len(part) for part in found[len(long) :]]
+        self.assertEqual(sorted(sizes, reverse=True), sizes)
+        self.assertLessEqual(sizes[0] * runner.AT_ONCE, sum(sizes) / 2)
+        self.assertEqual({runner.LEAST}, set(sizes[-runner.AT_ONCE : -1]))
+
+    def test_a_few(self) -> None:
+        """As few as one is a part."""
+        self.assertEqual([["one"]], list(runner.parts({"one": InteropTestCase})))
+        self.assertEqual([], list(runner.parts({})))

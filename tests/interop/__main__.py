@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -20,12 +21,14 @@ from lab.stock import jars, packages
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 
-#: In how many parts the tests with a version are run: the next begins when one of L{AT_ONCE}
-#: has ended, and the more there are the less one of them is left alone at the end.
-PARTS = {"5.3.3": 6, "4.9.7": 4}
+#: In this order the page names what there is beside each.
+VERSIONS = tuple(reversed(jars.VERSIONS))
 
 #: How many parts run at once.
 AT_ONCE = 4
+
+#: So many classes a part has at least: each begins with a JVM of its own.
+LEAST = 4
 
 #: Seconds between two looks at whether one has ended.
 PAUSE = 0.2
@@ -76,9 +79,21 @@ def of_the_day(names: list[str], day: int) -> list[str]:
     return [name for name in names if runs(name)]
 
 
+def parts(every: Mapping[str, type[InteropTestCase]]) -> Iterator[list[str]]:
+    """These classes in parts, each of which begins when one of L{AT_ONCE} has ended: first what is
+    long, alone, then the others in shares of what is left, so that all end at about the same time.
+    """
+    yield from ([name] for name, case in every.items() if case.long)
+    rest = [name for name, case in every.items() if not case.long]
+    while rest:
+        share = max(LEAST, len(rest) // (2 * AT_ONCE))
+        yield rest[:share]
+        rest = rest[share:]
+
+
 def wrong(wanted: list[str], *, full: bool) -> str:
     """Why a run of these names would leave one of them out; empty if it would not."""
-    known = {name: case for version in jars.VERSIONS for name, case in cases(version).items()}
+    known = {name: case for version in VERSIONS for name, case in cases(version).items()}
     told = []
     for name in wanted:
         group = name if name in known else _group(name)
@@ -192,20 +207,19 @@ def main(arguments: list[str]) -> int:
             jars.say(f"interop skipped: some clients: {error}")
     kept = Folder("interop-results-")
     begun = time.monotonic()
-    every = [name for version in PARTS for name in cases(version)]
-    chosen = every
+    every = {
+        name: case for version in VERSIONS for name, case in cases(version).items() if _tests(case)
+    }
+    chosen = list(every)
     if daily:
-        chosen = of_the_day(every, datetime.date.today().toordinal())
+        chosen = of_the_day(chosen, datetime.date.today().toordinal())
         jars.say(f"today {len(chosen)} of {len(every)} classes; make interop runs all")
     runs = list[Run]()
-    for version, parts in PARTS.items():
-        names = [name for name in cases(version) if name in chosen]
-        for part in range(parts):
-            tests = names[part::parts]
-            if wanted:
-                tests = [test for test in wanted if test in tests or _group(test) in tests]
-            if tests:
-                runs.append(Run(f"{version}-{part}", tests, kept.path, full))
+    for number, tests in enumerate(parts({name: every[name] for name in chosen})):
+        if wanted:
+            tests = [test for test in wanted if test in tests or _group(test) in tests]
+        if tests:
+            runs.append(Run(str(number), tests, kept.path, full))
     code = run_all(runs)
     found = [row for run in runs for row in matrix.recorded(run.results)]
     again = [test for run in runs for test in run.failed()]

@@ -72,10 +72,12 @@ class InteropTestCase(SynchronousTestCase):
 
     @cvar roles: Who is what, for the table.
     @cvar full_only: Tests that only C{make interop-full} runs.
+    @cvar long: Whether they take minutes: C{make interop} begins with these.
     """
 
     version = ""
     roles = ""
+    long = False
     full_only: tuple[str, ...] = ()
     timeout = 600  # type: ignore[assignment]
 

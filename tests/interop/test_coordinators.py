@@ -99,6 +99,7 @@ class FollowerTests(WithEtcdTestCase):
     """
 
     roles = "two members of ours with etcd, and a Java broker that follows"
+    long = True
     full_only = ("test_stock_as_member",)
 
     def follower(self, nodes: list[Node], **keys: Any) -> Broker:

@@ -355,11 +355,13 @@ class Daily5Tests(DailyTests):
 
 class JavaDaily4Tests(DailyTests):
     version = "4.9.7"
+    long = True
     names_of = broker_of = "Java"
 
 
 class JavaDaily5Tests(DailyTests):
     version = "5.3.3"
+    long = True
     names_of = broker_of = "Java"
 
 

@@ -39,6 +39,7 @@ class JavaMemberTests(InteropTestCase):
 
     version = "5.3.3"
     roles = "our elected master, Java slave, stock controller"
+    long = True
 
     def labels(self, root: Path) -> dict[int, int]:
         """A store's labels, and where they start."""

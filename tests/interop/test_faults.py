@@ -257,6 +257,7 @@ class MixedTests(InteropTestCase):
 
     version = "5.3.3"
     older = "4.9.7"
+    long = True
 
     def setUp(self) -> None:
         """Find the older peers too."""

@@ -20,6 +20,7 @@ from tests.interop.mixed_cases import KEPT, MixedTestCase
 
 class MixedPairTests(MixedTestCase):
     roles = "a member of ours, a Java member"
+    long = True
     full_only = ("test_every_order", "test_every_order_after_java")
 
     def test_kills(self) -> None:
@@ -56,6 +57,7 @@ class MixedPairTests(MixedTestCase):
 
 class MixedTripleTests(MixedTestCase):
     roles = "two members of ours, a Java member"
+    long = True
     full_only = ("test_kills",)
 
     def test_switches_without_writes(self) -> None:

@@ -197,6 +197,7 @@ class JavaBehindTests(MetadataTestCase):
     """A stock slave of our master."""
 
     roles = "our master, Java slave"
+    long = True
 
     def our_node(self, **keys: object) -> Node:
         """A master of ours with a port for clients, not started."""

@@ -215,6 +215,7 @@ class PromotionTests(InteropTestCase):
     """Messages are handed out and acknowledged, the master is killed, and its slave takes over."""
 
     version = "5.3.3"
+    long = True
 
     def setUp(self) -> None:
         super().setUp()
@@ -323,6 +324,7 @@ class StoreTests(InteropTestCase):
 
     version = "5.3.3"
     roles = "POP"
+    long = True
 
     def our_node(self, root: Path | None = None, **more: object) -> Node:
         keys = {**OF_THEIRS, "namesrvAddr": self.tool.names, **more}

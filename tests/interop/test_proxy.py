@@ -74,6 +74,7 @@ class ProxyTests(SiteTestCase):
     """In cluster mode, in front of ours."""
 
     version = "5.3.3"
+    long = True
 
     def our_broker(self, **keys: object):  # type: ignore[no-untyped-def]
         """Messages of the usual size, and recalls, are taken."""

@@ -22,6 +22,7 @@ class StockPairTests(InteropTestCase, RunbookTestCase):
     """A stock master gets a slave of ours, which becomes the master, and the slave again."""
 
     roles = "Java master, our slave; and in the other order"
+    long = True
 
     def setUp(self) -> None:
         super().setUp()

@@ -85,6 +85,7 @@ class TimerTests(TimerTestCase):
 
     version = "5.3.3"
     roles = "timer messages"
+    long = True
 
     def stock(self, **keys: object) -> Broker:
         """A stock broker with a timer, not started."""
