@@ -10,20 +10,31 @@ Source: docs/architecture.rst, The write lane.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from twisted.internet.epollreactor import EPollReactor
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.main import installReactor
 from twisted.python import log
 
 
 class LeanReactor(EPollReactor):
-    """Wait by epoll, and call what is ready as it is."""
+    """Wait by epoll, and call what is ready as it is.
+
+    @ivar ends: What is called before it waits again, and before timers that are due.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[Callable[[], object]] = []
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def doPoll(self, timeout: float | None) -> None:
         """Wait for events, and serve them.
 
         @param timeout: Seconds to wait at most; C{None} is for ever.
         """
+        if self.ends:
+            self._end_turn()  # of timers
         selectables = self._selectables
         wait = -1 if timeout is None else timeout
         for descriptor, events in self._poller.poll(wait, len(selectables)):
@@ -35,8 +46,28 @@ class LeanReactor(EPollReactor):
                 except Exception:
                     # One that fails when it is told of its end; the others are served.
                     log.err()
+        if self.ends:
+            self._end_turn()
 
     doIteration = doPoll
+
+    def _end_turn(self) -> None:
+        ends, self.ends = self.ends, []
+        for call in ends:
+            try:
+                call()
+            except Exception:
+                log.err()
+
+
+def at_turn_end(clock: IReactorTime, call: Callable[[], object]) -> None:
+    """Have something called when all that is ready now was served, at once then if a reactor can:
+    timers that are due, such as dispatch, make it late.
+    """
+    if isinstance(clock, LeanReactor):
+        clock.ends.append(call)
+    else:
+        clock.callLater(0, call)
 
 
 def install() -> None:
@@ -44,4 +75,4 @@ def install() -> None:
     --reactor}).
     """
     if "twisted.internet.reactor" not in sys.modules:
-        installReactor(LeanReactor())  # type: ignore[no-untyped-call]
+        installReactor(LeanReactor())

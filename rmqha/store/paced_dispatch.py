@@ -26,8 +26,8 @@ LIVE_PAUSE = 0.001
 for is not held up by it, and records that come together are dispatched together."""
 
 BUSY_PAUSE = 0.004
-"""The same where a run just before brought L{BUSY} bytes: each queue is written once for all that
-came together."""
+"""The same where a run just before brought L{BUSY} bytes, or no client waits for what it brings:
+each queue is written once for all that came together."""
 
 BUSY = 16 << 10
 """Bytes of a run from which on the next one waits longer."""
@@ -97,9 +97,12 @@ class PacedDispatch:
     def soon(self) -> None:
         """Records came: dispatch them soon."""
         if self._next is None:
-            clock, pause = self.environment.clock, BUSY_PAUSE if self._busy else LIVE_PAUSE
-            if self.dispatcher.urgent():
+            clock, dispatcher = self.environment.clock, self.dispatcher
+            if dispatcher.urgent():
                 pause = max(0.0, self._due - clock.seconds())
+            else:
+                alone = not self._busy and dispatcher.awaited()
+                pause = LIVE_PAUSE if alone else BUSY_PAUSE
             self._next = clock.callLater(pause, self._run)
 
     def starve(self, error: DiskFull) -> None:

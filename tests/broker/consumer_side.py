@@ -26,7 +26,7 @@ from rmqha.config.broker_settings import BrokerSettings, PullSettings
 from rmqha.config.settings import Settings
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.remoting.handlers import Registry
-from rmqha.store.paced_dispatch import LIVE_PAUSE
+from rmqha.store.paced_dispatch import BUSY_PAUSE
 from rmqha.store.store import Receipt, Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.log.properties import encode as encode_properties
@@ -153,7 +153,7 @@ class Consuming:
 
     def dispatch(self) -> None:
         """Let dispatch, and what waits for it, have its turns."""
-        self.clock.advance(LIVE_PAUSE)
+        self.clock.advance(BUSY_PAUSE)
         self.flush()
 
     def flush(self) -> None:

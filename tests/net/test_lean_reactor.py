@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.net.lean_reactor import LeanReactor
+from rmqha.net.lean_reactor import LeanReactor, at_turn_end
 
 
 class _End(FileDescriptor):
@@ -102,6 +104,42 @@ class LeanReactorTests(SynchronousTestCase):
             far.send(b"x")
         self.reactor.iterate(0)
         self.assertEqual(len(self.reactor.getReaders()), 1 + self._wakers())
+
+    def test_turn_end(self) -> None:
+        """What is to leave at a turn's end does when all was read, before timers that are due; if
+        a timer asks for it, before the reactor waits.
+        """
+        seen: list[str] = []
+        for far, end in zip(self.far, self.ends, strict=True):
+            far.send(b"x")
+            self.patch(end, "doRead", lambda: at_turn_end(self.reactor, self._told(seen, "end")))
+        self.reactor.callLater(0, seen.append, "timer")
+        self.reactor.doPoll(0)
+        self.assertEqual(seen, ["end", "end"])
+        self.reactor.callLater(0, at_turn_end, self.reactor, self._told(seen, "its end"))
+        for end in self.ends:
+            end.stopReading()
+        self.reactor.iterate(0)
+        self.assertEqual(seen[2:], ["timer", "its end"])
+
+    def test_bug_at_turn_end(self) -> None:
+        """One that fails is logged, and others are called."""
+        seen: list[str] = []
+        at_turn_end(self.reactor, lambda: 1 // 0)
+        at_turn_end(self.reactor, self._told(seen, "end"))
+        self.reactor.iterate(0)
+        self.assertEqual((len(self.flushLoggedErrors(ZeroDivisionError)), seen), (1, ["end"]))
+
+    def test_turn_end_elsewhere(self) -> None:
+        """Another reactor calls it in its next turn."""
+        seen: list[str] = []
+        clock = Clock()
+        at_turn_end(clock, self._told(seen, "end"))
+        clock.advance(0)
+        self.assertEqual(seen, ["end"])
+
+    def _told(self, seen: list[str], what: str) -> Callable[[], None]:
+        return lambda: seen.append(what)
 
     def _wakers(self) -> int:
         return len(LeanReactor().getReaders())

@@ -44,6 +44,7 @@ class Behind:
     confirmed: int = 0
     runs: list[tuple[float, int | None]] = field(factory=list)
     urgent: Callable[[], bool] = bool
+    awaited: Callable[[], bool] = lambda: True
 
     def run(self, budget: float, near: int | None = None) -> bool:
         self.runs.append((budget, near))
@@ -103,6 +104,15 @@ class SliceTests(SynchronousTestCase):
         self.clock.advance(LIVE_PAUSE)
         self.clock.pump([0.1, 0.1])
         self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, ALONE), (LIVE_SLICE, LATE)])
+
+    def test_not_awaited(self) -> None:
+        """While no client waits, what comes in some milliseconds is dispatched together."""
+        stub = Behind(BUSY // 32, step=BUSY // 32, awaited=bool)
+        self.paced(stub).soon()
+        self.clock.advance(2 * LIVE_PAUSE)
+        self.assertEqual(stub.runs, [])
+        self.clock.advance(BUSY_PAUSE - 2 * LIVE_PAUSE)
+        self.assertEqual(len(stub.runs), 1)
 
     def test_urgent(self) -> None:
         """While a pop waits, what comes alone is dispatched at once, and not in each turn."""

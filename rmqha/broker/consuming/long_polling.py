@@ -73,7 +73,9 @@ class LongPolling:
         # Queues that units came to in the running slice of dispatch.
         self._came: dict[Place, None] = {}
         self.count = 0
+        self._latest = clock.seconds() - SKIP
         self._dispatcher = dispatcher
+        dispatcher.awaited = self._awaited
         dispatcher.on_units.append(self._units)
         dispatcher.on_pause.append(self._wake)
 
@@ -109,6 +111,7 @@ class LongPolling:
         hold = _Hold(place, who, waiting, answer, codes, passed_over, offset, timer)
         self._held.setdefault(place, {})[who] = hold
         self.count += 1
+        self._latest = self._clock.seconds()
         return waiting
 
     def stop(self) -> None:
@@ -122,6 +125,10 @@ class LongPolling:
                 hold.waiting.errback(
                     RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
                 )
+
+    def _awaited(self) -> bool:
+        # One that was just answered comes again.
+        return self.count > 0 or self._clock.seconds() - self._latest < SKIP
 
     def _units(self, moves: Moves) -> None:
         if self._held:

@@ -18,6 +18,7 @@ from rmqha.errors import AccessDenied, RequestRefused, RmqhaError
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import MOST_CLIENTS
 from rmqha.net.door import Door
+from rmqha.net.lean_reactor import at_turn_end
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
@@ -175,7 +176,7 @@ class Connections:
     def soon(self, outbox: Outbox) -> None:
         """Flush an outbox at the end of this reactor turn, when all its answers are there."""
         if not self._due:
-            self.clock.callLater(0, self._flush)
+            at_turn_end(self.clock, self._flush)
         self._due.append(outbox)
 
     def in_turn(self, connection: RemotingProtocol) -> None:

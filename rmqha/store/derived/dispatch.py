@@ -173,6 +173,7 @@ class Dispatcher:
     @ivar on_units: Called with the queues that units came to, at least once a run.
     @ivar on_pause: Called when a run ends, once for all units it brought.
     @ivar urgent: Whether somebody waits whose way is so long that a run should begin at once.
+    @ivar awaited: Whether anybody waits at all.
     """
 
     _log = Logger()
@@ -195,6 +196,7 @@ class Dispatcher:
     on_units: list[OnUnits] = field(init=False, factory=list)
     on_pause: list[Callable[[], None]] = field(init=False, factory=list)
     urgent: Callable[[], bool] = field(init=False, default=bool)
+    awaited: Callable[[], bool] = field(init=False, default=lambda: True)
     # Where the pass over the whole log began, -1 when this run is none.
     _whole: int = field(init=False, default=-1)
     _passing: bool = field(init=False, default=False)

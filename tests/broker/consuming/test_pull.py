@@ -9,6 +9,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.consuming.chosen_units import choose
+from rmqha.broker.consuming.long_polling import SKIP
 from rmqha.broker.consuming.queue_reader import SCAN
 from rmqha.config.broker_settings import PullSettings
 from rmqha.store.paced_dispatch import LIVE_PAUSE
@@ -384,6 +385,20 @@ class HoldTests(ConsumingTestCase):
         self.broker.flush()
         (answer,) = self.peer.sent()
         self.assertEqual((bodies(answer), answer.ext["nextBeginOffset"]), ([b"second"], "2"))
+
+    def test_awaited(self) -> None:
+        """Dispatch knows whether a pull waits, or was just answered and comes again."""
+        awaited = self.broker.store.dispatcher.awaited
+        self.assertFalse(awaited())
+        self.held()
+        self.clock.advance(1)
+        self.assertTrue(awaited())
+        self.broker.put(b"second")
+        self.broker.dispatch()
+        self.assertEqual(self.broker.holds.count, 0)
+        self.assertTrue(awaited())
+        self.clock.advance(SKIP)
+        self.assertFalse(awaited())
 
     def test_arrivals_together(self) -> None:
         """What is dispatched together is answered together, and once."""
