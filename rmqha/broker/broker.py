@@ -91,6 +91,7 @@ from rmqha.periodic import Job, NodePart, Periodic, in_slices
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.files.allocate import InThread
+from rmqha.store.files.one_thread import OneThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
@@ -230,6 +231,7 @@ class Broker(BrokerState, NodePart):
         self._client = self._connect()
         self.registration = Registration(self, self._client, told, partial(look_up, reactor))
         self._client.dialled = self.registration.names.dialled
+        self._cold = OneThread(reactor, "cold pulls")
         self._ha, self._slave_listens = ha, slave_listens
         self._accounts = accounts
         self.access = None if accounts is None else AccessControl(table=lambda: accounts.table)
@@ -302,7 +304,7 @@ class Broker(BrokerState, NodePart):
         """Make what clients read by: pulls, lookups, consumer progress."""
         reader = QueueReader(self, self.served, physical_memory())
         self._holds = LongPolling(self.clock, self.store.queues, self.store.dispatcher)
-        pulls = Pulls(self, reader, self._holds)
+        pulls = Pulls(self, reader, self._holds, self._cold)
         self.current.changed.append(lambda: reader.apply(self.current.settings.pull))
         self._shorten(PullLane(pulls, self.registry.calls))
         self.pop = PopService(self, self.revival, reader)
@@ -498,6 +500,7 @@ class Broker(BrokerState, NodePart):
             ("the log", self.store.flusher.flush),
             ("handing out", self.pop.stop),
             ("slaves that wait for offsets", self._changes.stop),
+            ("cold pulls", partial(self.in_thread, self._cold.stop)),
             ("statistics", self.counts.stop),
             ("ages of consumer lag", self.lags.stop),
             ("the check for a duplicate broker id", self.siblings.stop),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from rmqha.broker.clients.heartbeats import Heartbeats
@@ -56,6 +57,22 @@ TOPIC, GROUP = "TopicA", "group-a"
 
 
 @define(eq=False)
+class FakeThread:
+    """A thread whose work is done when the test says so.
+
+    @ivar asked: What it was asked to do.
+    """
+
+    asked: list[tuple[Any, ...]] = field(factory=list)
+    done: list[Deferred[None]] = field(factory=list)
+
+    def call(self, *work: Any) -> Deferred[None]:
+        self.asked.append(work)
+        self.done.append(Deferred())
+        return self.done[-1]
+
+
+@define(eq=False)
 class Consuming:
     """All parts, put together."""
 
@@ -79,6 +96,7 @@ class Consuming:
     locks: Locks = field(init=False)
     pulls: Pulls = field(init=False)
     served: ServedRecords = field(init=False)
+    cold: FakeThread = field(init=False, factory=FakeThread)
 
     def __attrs_post_init__(self) -> None:
         store, clock = self.store, self.clock
@@ -103,7 +121,7 @@ class Consuming:
         self.holds = LongPolling(clock, store.queues, store.dispatcher)
         self.served = ServedRecords(store.log)
         self.reader = QueueReader(self.state, self.served, self.memory)
-        self.pulls = Pulls(self.state, self.reader, self.holds)
+        self.pulls = Pulls(self.state, self.reader, self.holds, self.cold)
         parts = (
             self.heartbeats,
             self.locks,

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.needs import CONSUMES, Stated
 from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
+from rmqha.broker.consuming.cold_reads import NotInMemory, bring
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadStatus
 from rmqha.broker.state import BrokerState
@@ -22,6 +23,7 @@ from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Scattered
+from rmqha.store.files.one_thread import OneThread, ThreadNotStarted
 from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.bodies.tables import READ, GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -75,6 +77,7 @@ class Pulls:
     state: BrokerState
     reader: QueueReader
     holds: LongPolling
+    cold: OneThread
     # What each connection asked last that could not be answered for sure.
     _sent_home: WeakKeyDictionary[RemotingProtocol, dict[tuple[str, str, int], int]] = field(
         factory=WeakKeyDictionary, init=False
@@ -90,7 +93,25 @@ class Pulls:
         request = command.custom(PullMessageRequest)
         self._check(connection, request)
         subscription = self._subscription(connection, request)
-        reading = self._read(request, subscription, request.queue_offset)
+        work = partial(self._serve, connection, command, request, subscription)
+        try:
+            return work(patient=True)
+        except NotInMemory as absent:
+            brought = self.cold.call(bring, absent.path, absent.places)
+            # Where that did not work the reading finds out why.
+            brought.addErrback(lambda failure: failure.trap(OSError, ThreadNotStarted) and None)
+            return brought.addCallback(lambda _: work(patient=False))
+
+    def _serve(
+        self,
+        connection: RemotingProtocol,
+        command: Command,
+        request: PullMessageRequest,
+        subscription: Subscription,
+        *,
+        patient: bool,
+    ) -> Answer | Deferred[Answer]:
+        reading = self._read(request, subscription, request.queue_offset, patient=patient)
         self._commit(request, reading, request.commit_offset)
         if request.sys_flag & SUSPEND:
             wait = self._wait(connection, command, request, subscription, reading)
@@ -107,11 +128,13 @@ class Pulls:
         @param offset: The first message wanted.
         @param commit: The offset it commits.
         @raise RequestRefused: If it gets nothing for another reason.
+        @raise NotInMemory: If that would have to be read from the disk.
         """
         if offset >= self.state.store.queues.end(request.topic, request.queue_id):
             return None
         self._check(connection, request)
-        reading = self._read(request, self._subscription(connection, request), offset)
+        subscription = self._subscription(connection, request)
+        reading = self._read(request, subscription, offset, patient=True)
         if not reading.body:
             return None
         self._commit(request, reading, commit)
@@ -209,7 +232,12 @@ class Pulls:
             )
 
     def _read(
-        self, request: PullMessageRequest, subscription: Subscription, offset: int
+        self,
+        request: PullMessageRequest,
+        subscription: Subscription,
+        offset: int,
+        *,
+        patient: bool = False,
     ) -> ReadResult:
         most = min(max(request.max_msg_nums, 1), MOST)
         begun = perf_counter()
@@ -221,6 +249,7 @@ class Pulls:
             subscription.codes,
             request.max_msg_bytes,
             subscription.passing,
+            patient=patient,
         )
         self.state.counts.reads_took.add(perf_counter() - begun)
         return reading

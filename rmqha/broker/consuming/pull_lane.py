@@ -2,8 +2,8 @@
 without a command or a header made of either.
 
 It serves pulls that are like one which came in the usual way before
-(L{AlikePulls<rmqha.wire.remoting.frame.AlikePulls>}), one at a time.  One that is held or
-told to go elsewhere is left to L{Pulls}.  Both ways give the same answers.
+(L{AlikePulls<rmqha.wire.remoting.frame.AlikePulls>}), one at a time.  One that is held,
+waits for the disk or is told to go elsewhere is left to L{Pulls}.  Both ways give the same answers.
 
 Source: docs/architecture.rst, The write lane; docs/protocol/remoting.md, Pulling.
 """
@@ -16,6 +16,7 @@ from typing import ClassVar
 from attrs import define
 from twisted.python.failure import Failure
 
+from rmqha.broker.consuming.cold_reads import NotInMemory
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_reader import ReadStatus
 from rmqha.net.remoting.calls import Calls
@@ -94,6 +95,8 @@ class PullLane:
         begun = self.calls.seconds()
         try:
             told = self.pulls.at_once(connection, request, offset, commit)
+        except NotInMemory:
+            return 0, at
         except Exception as error:
             self.calls.failed(RequestCode.PULL_MESSAGE, begun, error)
             connection.finish(Failure(), frame.decode_json(header))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from rmqha.broker.consuming.chosen_units import ChosenUnits, Run, choose, choose_passing
+from rmqha.broker.consuming.cold_reads import RECENT, NotInMemory, absent, places_of
 from rmqha.broker.consuming.served_records import ServedRecords, first_wrong
 from rmqha.broker.state import BrokerState
 from rmqha.config.broker_settings import PullSettings
@@ -109,6 +110,8 @@ class QueueReader:
         codes: frozenset[int] | None = None,
         most_bytes: int | None = None,
         passing: str | None = None,
+        *,
+        patient: bool = False,
     ) -> ReadResult:
         """Read messages.
 
@@ -117,11 +120,13 @@ class QueueReader:
         @param codes: The tags codes of those wanted; C{None} is all.
         @param most_bytes: How many bytes are wanted, but for the first message.
         @param passing: The filter that lets those by that are wanted; C{None} is all.
+        @param patient: Whether it can wait for the disk.
+        @raise NotInMemory: If it has to.
         """
         queue = self._queues.get(topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         if queue is not None and low <= offset < high:
-            return self._found(queue, offset, most, codes, most_bytes, passing)
+            return self._found(queue, offset, most, codes, most_bytes, passing, patient=patient)
         if (offset == high and high) or self._is_ahead(topic, queue_id, high, offset):
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if not high:
@@ -182,6 +187,8 @@ class QueueReader:
         codes: frozenset[int] | None,
         most_bytes: int | None,
         passing: str | None,
+        *,
+        patient: bool,
     ) -> ReadResult:
         limits = self._limits
         some = codes is not None or passing is not None
@@ -199,6 +206,8 @@ class QueueReader:
         if most_bytes is not None:
             room = min(room, most_bytes)
         most = min(count, most)
+        if patient and RECENT < self._log.end - first <= self._log.end - self._log.min_offset:
+            self._require_memory(first, raw, most)
         found = None
         if passing is None:
             found = self._at_once(raw, offset, most, room, codes, first)
@@ -216,6 +225,12 @@ class QueueReader:
             # What fills a gap in the queue says that it is at 0, which is nowhere.
             self.on_disk(max(first, last)),
         )
+
+    def _require_memory(self, first: int, raw: bytes, most: int) -> None:
+        file = self._log.folder.at(first)
+        places = places_of(raw, most, file.start, file.size)
+        if any(absent(file.fd, place) for place in places):
+            raise NotInMemory(str(file.path), places)
 
     def _at_once(
         self,
