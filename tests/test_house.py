@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from functools import cache
@@ -376,6 +377,17 @@ class AroundTests(HouseTestCase):
             ]
         )
 
+    def test_tests_import_what_is_there(self) -> None:
+        """Where an C{ImportError} is taken for a missing extra, a wrong name would skip tests."""
+        modules = {module_name(path): path for path in modules_in(PACKAGE)}
+        self.assertNone(
+            [
+                found
+                for found in imports_below(ROOT / "tests")
+                if found.top == PACKAGE.name and not _is_there(found.name, modules)
+            ]
+        )
+
 
 class ImportTests(HouseTestCase):
     """What may be imported from outside the house."""
@@ -465,3 +477,10 @@ class ImportTests(HouseTestCase):
                 if not name.startswith(("__future__.", "twisted.", "zope.", "rmqha.roles"))
             },
         )
+
+
+def _is_there(name: str, modules: dict[str, Path]) -> bool:
+    """Whether a dotted name is a module, or a word of one."""
+    module, _, last = name.rpartition(".")
+    text = modules[module].read_text(encoding="utf-8") if module in modules else ""
+    return name in modules or re.search(rf"\b{last}\b", text) is not None

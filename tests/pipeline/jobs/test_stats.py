@@ -24,7 +24,7 @@ from tests.support.spark_needs import need_java
 try:
     import matplotlib  # noqa: F401
 
-    from rmqha.pipeline.jobs.stats import counting, stats
+    from rmqha.pipeline.jobs.stats import stats
     from rmqha.pipeline.jobs.stats.stats import Stats
     from rmqha.pipeline.jobs.stats.stats_plots import plots
     from rmqha.pipeline.jobs.stats.tally import CELLS, buckets, middle, percentile, records, tallied
@@ -139,7 +139,7 @@ class StatsTests(StatsTestCase):
         for time in times:
             log.put("A", store_timestamp=time, body=bytes(300))
         store = jobs.stored(log, self.folder() / "store")
-        self.patch(counting, "MOST_STEPS", 100)
+        self.patch(stats, "MOST_STEPS", 100)
         found = self.stats(store)
         self.assertLessEqual(10_000_000_000 // found.step, stats.POINTS)
         wanted = Counter(time // found.step * found.step for time in times)
