@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 FAILED = 1
 UNREACHABLE = 3
@@ -78,18 +80,30 @@ class Number(click.FloatRange):
     name = "number"
 
 
+def choice(name: str, default: Enum, help: str) -> Callable[[F], F]:
+    """An option that takes one of an enum's values."""
+    kinds = click.Choice([each.value for each in type(default)])
+    return click.option(name, type=kinds, default=default.value, show_default=True, help=help)
+
+
+def seconds(name: str, default: float, help: str, *, least: float = 0) -> Callable[[F], F]:
+    """An option that takes a time: C{least} or longer, or longer than 0."""
+    kind = Number(least, min_open=not least)
+    return click.option(
+        name, type=kind, default=default, show_default=True, metavar="SECONDS", help=help
+    )
+
+
 STORE = click.Path(exists=True, path_type=Path)
 """A store's root, a C{commitlog} folder, or a quarantine file."""
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """For a command that prints its whole result at its end."""
 
-PRIORITY = click.option(
+PRIORITY = choice(
     "--priority",
-    type=click.Choice([each.value for each in Priority]),
-    default=Priority.IDLE.value,
-    show_default=True,
-    help="Use what processors and disks have to spare, or a fair share of them.",
+    Priority.IDLE,
+    "Use what processors and disks have to spare, or a fair share of them.",
 )
 """For a command that may run beside a broker."""
 

@@ -14,7 +14,7 @@ import click
 import treq
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import Number, in_reactor, note
+from rmqha.cli.common import in_reactor, note, seconds
 from rmqha.cli.live_promotion import (
     CUT_OFF,
     LOST,
@@ -76,14 +76,7 @@ LOOKS = 3
     help="The old master's store, or a copy of its config folder: what it knows is merged.",
 )
 @click.option("--unverified", is_flag=True, help="Do not read the whole log first.")
-@click.option(
-    "--timeout",
-    type=Number(min=1),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long the node may take to stop, and to serve again.",
-)
+@seconds("--timeout", 120.0, "How long the node may take to stop, and to serve again.", least=1)
 @click.option("--dry-run", is_flag=True, help="Say what would be done and lost; change nothing.")
 @access_options
 @click.pass_context

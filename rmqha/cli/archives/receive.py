@@ -21,7 +21,7 @@ from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver, receiver
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import Number, Whole, bar
+from rmqha.cli.common import Whole, bar, choice, seconds
 from rmqha.cli.reach import Access, access_options, ports_to_call
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
@@ -82,13 +82,11 @@ class ReceiveOptions:
     is_flag=True,
     help="Fsync at once and report it: the archive then counts as a replica for SYNC writes.",
 )
-@click.option(
+@seconds(
     "--report-delay",
-    type=Number(LEAST_DELAY),
-    default=REPORT_DELAY,
-    show_default=True,
-    metavar="SECONDS",
-    help="Without --synchronous, report this late; longer than any SYNC write waits at the master.",
+    REPORT_DELAY,
+    "Without --synchronous, report this late; longer than any SYNC write waits at the master.",
+    least=LEAST_DELAY,
 )
 @click.option(
     "--client-port",
@@ -104,33 +102,22 @@ class ReceiveOptions:
     metavar="BYTES",
     help="mappedFileSizeCommitLog of the master, for a new archive. Default: ask the client port.",
 )
-@click.option(
+@choice(
     "--start",
-    type=click.Choice([each.value for each in FirstSync]),
-    default=FirstSync.BEGINNING.value,
-    show_default=True,
-    help="Where a new archive begins: at the first byte that the master has, or at its last file.",
+    FirstSync.BEGINNING,
+    "Where a new archive begins: at the first byte that the master has, or at its last file.",
 )
-@click.option(
+@choice(
     "--bad-record",
-    type=click.Choice([each.value for each in BadRecordPolicy]),
-    default=BadRecordPolicy.COPY.value,
-    show_default=True,
-    help="What to do at an old record that is damaged on the master: copy it as it is, or stop.",
+    BadRecordPolicy.COPY,
+    "What to do at an old record that is damaged on the master: copy it as it is, or stop.",
 )
 @click.option(
     "--trust-master",
     is_flag=True,
     help="Receive from this master although its master epoch is lower than one before.",
 )
-@click.option(
-    "--fsync-interval",
-    type=Number(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Without --synchronous, the time between two fsyncs.",
-)
+@seconds("--fsync-interval", 1.0, "Without --synchronous, the time between two fsyncs.")
 @click.option(
     "--max-rate",
     type=Whole(0),
@@ -138,14 +125,7 @@ class ReceiveOptions:
     metavar="BYTES",
     help="Most bytes a second; 0, the default, is no limit.",
 )
-@click.option(
-    "--log-interval",
-    type=Number(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two log lines about the progress.",
-)
+@seconds("--log-interval", 60.0, "Time between two log lines about the progress.")
 def receive(
     archive: Path,
     source: str,

@@ -12,7 +12,7 @@ import click
 from attrs import asdict
 
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import JSON, PRIORITY, STORE, Number, Whole, bar, note, told
+from rmqha.cli.common import JSON, PRIORITY, STORE, Whole, bar, note, seconds, told
 from rmqha.logfiles.listing import root_of
 from rmqha.priority import Priority, step_back
 from rmqha.tier.errors import LogCutMeanwhile, TierRefused, TierUnreachable
@@ -27,14 +27,7 @@ INTERVAL = 10.0
 @click.argument("store", type=STORE)
 @click.argument("url", metavar="URL")
 @click.option("--follow", is_flag=True, help="Go on as files become full, until Ctrl-C or SIGTERM.")
-@click.option(
-    "--interval",
-    type=Number(0, min_open=True),
-    default=INTERVAL,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --follow, the time between two looks at the store.",
-)
+@seconds("--interval", INTERVAL, "With --follow, the time between two looks at the store.")
 @click.option(
     "--max-rate",
     type=Whole(0),

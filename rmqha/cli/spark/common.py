@@ -17,19 +17,17 @@ from attrs import frozen
 from pyspark.core import context as spark_context
 from pyspark.sql import SparkSession
 
-from rmqha.cli.common import PRIORITY
+from rmqha.cli.common import PRIORITY, choice
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.log.options import PointFile
 from rmqha.pipeline.spark.failures import reasons
 from rmqha.pipeline.spark.session import CONNECT, builder
 from rmqha.priority import VARIABLE, Priority, step_back
 
-POINT_FILE = click.option(
+POINT_FILE = choice(
     "--point-file",
-    type=click.Choice([each.value for each in PointFile]),
-    default=PointFile.USE.value,
-    show_default=True,
-    help="Stop at a store's published point, or ignore it and read to the last whole record.",
+    PointFile.USE,
+    "Stop at a store's published point, or ignore it and read to the last whole record.",
 )
 
 QUIET = {

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import JSON, Number, note, stdout
+from rmqha.cli.common import JSON, Number, choice, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.spark_work import Stores
@@ -23,12 +23,8 @@ from rmqha.pipeline.log.options import Visibility
 @click.command()
 @stores_argument
 @click.option("--topic", metavar="TOPIC[,...]", help="Only these topics, separated by commas.")
-@click.option(
-    "--visibility",
-    type=click.Choice([each.value for each in Visibility]),
-    default=Visibility.LOG.value,
-    show_default=True,
-    help="Count every record, or only messages that consumers can get.",
+@choice(
+    "--visibility", Visibility.LOG, "Count every record, or only messages that consumers can get."
 )
 @click.option(
     "--from",

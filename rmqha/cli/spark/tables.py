@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rmqha.cli.common import choice
 from rmqha.cli.spark.common import Setting
 from rmqha.pipeline.errors import OptionUnknown
 from rmqha.pipeline.log.option_values import nearest
@@ -91,20 +92,8 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=TablePlace(),
         help="The table's folder, or its s3:// or hdfs:// URL.",
     )
-    @click.option(
-        "--format",
-        type=click.Choice([each.value for each in Format]),
-        default=Format.PARQUET.value,
-        show_default=True,
-        help="The format of the table.",
-    )
-    @click.option(
-        "--compression",
-        type=click.Choice([each.value for each in Compression]),
-        default=Compression.ZSTD.value,
-        show_default=True,
-        help="Compression of the files.",
-    )
+    @choice("--format", Format.PARQUET, "The format of the table.")
+    @choice("--compression", Compression.ZSTD, "Compression of the files.")
     @click.option(
         "--level", type=int, metavar="N", help="Compression level.  [default: the codec's own]"
     )

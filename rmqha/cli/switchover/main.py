@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rmqha.cli.common import Number, in_reactor
+from rmqha.cli.common import in_reactor, seconds
 from rmqha.cli.reach import Access, access_options
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
@@ -57,13 +57,11 @@ def _act(act: Act, does: str) -> Callable[[Any], Any]:
     show_default=True,
     help="Remembers how far it is; removed at the end.",
 )
-@click.option(
+@seconds(
     "--timeout",
-    type=Number(min=1),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a step may take; what you have to do yourself is waited for without limit.",
+    120.0,
+    "How long a step may take; what you have to do yourself is waited for without limit.",
+    least=1,
 )
 @access_options
 def switchover(
