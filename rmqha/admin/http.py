@@ -7,16 +7,19 @@ login on the node's machine: the peer must be a loopback address, and the C{Host
 too, so that no web page can have a browser do it; nor does a browser send these methods unasked.
 
 Source of names: docs/status.rst, Status and Health; docs/states.rst, Retention slots;
-docs/operations.rst, Lost master.
+docs/operations.rst, Lost master; docs/guide/ports.rst.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Protocol, cast
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
+from typing import Any, Protocol, Self, cast
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import connectionDone
@@ -26,12 +29,48 @@ from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from rmqha.admin.hosts import OwnNames, is_local
 from rmqha.errors import RmqhaError
 from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.door import CROWDED_OUT, host_of
 from rmqha.net.rate_limited_log import RateLimitedLog
+
+
+@frozen
+class OwnNames:
+    """The names of this machine that somebody may ask for.  An address needs no name, and one
+    without a dot no web page can have for its own.
+    """
+
+    _names: frozenset[str]
+
+    @classmethod
+    def of(cls, further: Iterable[str]) -> Self:
+        """This host's names, and others."""
+        return cls(frozenset({socket.gethostname().lower(), *further}))
+
+    def include(self, host: str) -> bool:
+        """Whether it may be asked by a name, or by an address; empty is nothing said.
+
+        @param host: As the request has it, without the port.
+        """
+        name = host.lower().removesuffix(".")
+        return "." not in name or name in self._names or is_address(name)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is said by its address."""
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine, by an address or the one name that means nothing else."""
+    return host == "localhost" or (is_address(host) and ip_address(host.strip("[]")).is_loopback)
+
 
 PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": HealthProbe.HEALTH}
 """The paths of the probes."""

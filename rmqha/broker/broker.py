@@ -18,10 +18,9 @@ from attrs import AttrsInstance
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
-from rmqha.broker.access.access_control import AccessControl
+from rmqha.broker.access.access_control import AccessControl, TrustedLane
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.access.acl_requests import AclRequests
-from rmqha.broker.access.guard import TrustedLane
 from rmqha.broker.access.needs import AccountNeed, Stated, Wanted
 from rmqha.broker.admin.cleaning import Cleaning
 from rmqha.broker.admin.configuration import BrokerConfiguration

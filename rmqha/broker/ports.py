@@ -22,8 +22,7 @@ from rmqha.net.remoting.calls import name_of, refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Answer, Lane, Registry
-from rmqha.net.remoting.listening import listen_twice
-from rmqha.net.remoting.server import RemotingFactory
+from rmqha.net.remoting.server import RemotingFactory, listen_twice
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, NodePart
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

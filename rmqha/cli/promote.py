@@ -18,9 +18,8 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.controller.reset import identity_in
 from rmqha.errors import NotAStore, Refused
 from rmqha.ha.master_epoch import LARGEST
-from rmqha.ha.promotion import Promotion, plan, told
+from rmqha.ha.promotion import NotSound, Promotion, check_whole, plan, told
 from rmqha.ha.promotion import promote as make_master
-from rmqha.ha.promotion_check import NotSound, check_whole
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.clamp_offsets import Clamped
 from rmqha.store.log import expiry

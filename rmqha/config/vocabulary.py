@@ -27,12 +27,12 @@ from rmqha.config.broker_settings import (
     TransactionSettings,
 )
 from rmqha.config.controller_settings import ControllerSettings
-from rmqha.config.etcd_settings import EtcdSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Key, keys_of
 from rmqha.config.settings import (
     AccessSettings,
     AdminSettings,
+    EtcdSettings,
     LogSettings,
     NamesrvSettings,
     RemotingSettings,

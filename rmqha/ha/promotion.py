@@ -35,14 +35,16 @@ from twisted.python.failure import Failure
 
 from rmqha import event_file
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked, TableUnreadable
+from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreError, StoreLocked, TableUnreadable
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.ha.slave.followed import FollowedMaster, end_following
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.listing import STRAY
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
@@ -62,6 +64,7 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
 from rmqha.store.log.truncate import pending
+from rmqha.store.offline.verify import LogCheck, Progress
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store
@@ -506,3 +509,60 @@ def _now(deferred: Deferred[T]) -> T:
     if isinstance(result, Failure):
         result.raiseException()
     return result
+
+
+@frozen
+class NotSound(StoreError):
+    """A log that was read as a whole has faults."""
+
+    path: str
+    count: int
+    first: str
+
+    def __str__(self) -> str:
+        faults = "a fault" if self.count == 1 else f"{self.count} faults"
+        return f"the log in {self.path} has {faults}: {self.first}"
+
+
+def check_whole(
+    settings: StoreSettings,
+    raw: RawLog,
+    progress: Progress | None = None,
+    *,
+    repair: bool = False,
+    runs: bool = False,
+) -> int:
+    """Verify a log that is to be a master's, and change nothing.  Blocking.
+
+    A start, and so a promotion, checks the last files.  A slave with damage in an older one would
+    be promoted like any other, its consumers would stand still there, and the old master with the
+    good copy is about to be emptied.  So all of it is read, as C{rmqha verify} does.
+
+    @param raw: Its files.
+    @param progress: Told how far it is.
+    @param repair: Whether a damaged log may be cut at the damage.
+    @param runs: Whether a node may run on it, which it is to be promoted in.
+    @return: How many records it has.
+    @raise StoreLocked: If a node is running on it.
+    @raise UnfinishedCopy: If it is an unfinished copy.
+    @raise TruncationInvalid: If it has a note about a cut that cannot be read.
+    @raise LogCorrupt: If it is damaged where a start would look.
+    @raise NotSound: If anything is wrong with it that the promotion would not cut off.
+    """
+    lock = settings.root / LOCK
+    if not runs and is_locked(lock):
+        raise StoreLocked(str(lock))
+    refuse_unfinished(settings)
+    check = LogCheck(raw, progress)
+    found = [finding for finding in check.findings() if finding.reason != STRAY]
+    if found and repair:
+        # That records at the end are missing is what it is told to bear.
+        found = [finding for finding in found if finding.path != str(settings.root / CHECKPOINT)]
+    if found:
+        intent = pending(settings.root)
+        # What is cut off, or has begun to be, may be anything.
+        end = plan(settings, repair=repair).end if intent is None else intent.at
+        found = [finding for finding in found if finding.offset < end]
+    if found:
+        raise NotSound(str(raw.path), len(found), str(found[0]))
+    return check.records

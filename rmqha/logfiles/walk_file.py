@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from rmqha.logfiles.blocks.blocks import Blocks
-from rmqha.logfiles.blocks.kind_reads import Read, plain
+from rmqha.logfiles.blocks.blocks import Blocks, Read, plain
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.wire.columnar.record_blocks import Block, walk

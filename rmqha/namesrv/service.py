@@ -26,10 +26,9 @@ from twisted.logger import Logger
 from rmqha.config.settings import NamesrvSettings
 from rmqha.config.vocabulary import NAMESRV_FILE
 from rmqha.errors import RequestRefused
-from rmqha.namesrv.brokers import EXPIRY, BrokerRegistration, Gone, Registered
 from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
-from rmqha.namesrv.routes import RouteTable
+from rmqha.namesrv.routes import EXPIRY, BrokerRegistration, Gone, Registered, RouteTable
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.calls import refused_rows

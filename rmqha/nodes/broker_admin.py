@@ -6,15 +6,14 @@ Source: docs/protocol/remoting.md, Administration, Offsets, Pulling and Sending.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from attrs import AttrsInstance, field, frozen
 
 from rmqha.config import properties
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.errors import BodyInvalid, HeaderFieldInvalid
+from rmqha.errors import BodyInvalid, HeaderFieldInvalid, RmqhaError
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.nodes.errors import AnswerUnreadable, BrokerRefused
 from rmqha.wire.log.layout import PHYSICAL_OFFSET_AT
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Fault, Record, check, decode
@@ -57,6 +56,61 @@ from rmqha.wire.remoting.headers.pull import (
 )
 from rmqha.wire.remoting.headers.send import SendMessageAnswer, SendMessageV2Request
 from rmqha.wire.remoting.json_body import read, write
+
+LONGEST_REMARK = 300
+"""Characters of a remark that are shown; stock brokers give stacks of Java."""
+
+WHAT_TO_DO: dict[int, str] = {
+    ResponseCode.NO_PERMISSION: "; with access control, --credentials FILE names an account",
+    ResponseCode.TOPIC_NOT_EXIST: "; `rmqha topic list` names the topics",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "; `rmqha group list` names the groups",
+}
+"""By what it answers."""
+
+
+@frozen
+class BrokerRefused(RmqhaError):
+    """A request was answered with a code that is none of success."""
+
+    address: str
+    request: RequestCode
+    code: int
+    remark: str | None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.address} answered request {self.request.value} ({self.request.name}) with code "
+            f"{self.code}: {(self.remark or 'no remark')[:LONGEST_REMARK]}"
+            f"{WHAT_TO_DO.get(self.code, '')}"
+        )
+
+
+@frozen
+class NotMaster(RmqhaError):
+    """A write is for a master, and this broker is none.
+
+    @ivar master: Where its master is; empty if it is not known.
+    """
+
+    address: str
+    name: str
+    master: str
+    then: ClassVar[str] = "give a name server with -n"
+
+    def __str__(self) -> str:
+        known = f"write to its master, -b {self.master}" if self.master else self.then
+        return f"{self.address} is a slave of {self.name}, which takes no writes: {known}"
+
+
+@frozen
+class AnswerUnreadable(RmqhaError):
+    """What a broker answered is not what was asked for."""
+
+    sentence = "{address} answered request {request} with what cannot be read: {reason}"
+    address: str
+    request: int
+    reason: str
+
 
 TIMEOUT = 10.0
 """Seconds that an answer may take."""

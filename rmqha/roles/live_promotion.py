@@ -33,7 +33,7 @@ from twisted.logger import Logger
 from rmqha.config.settings import Settings
 from rmqha.errors import ConfigError, Refused, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.ha import promotion
-from rmqha.ha.promotion_check import check_whole
+from rmqha.ha.promotion import check_whole
 from rmqha.ha.states import NodeState, SyncState
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.roles.host.exit_codes import exit_code

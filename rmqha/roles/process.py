@@ -28,8 +28,7 @@ from twisted.web.client import Agent
 
 from rmqha.admin.events import Events, Facts
 from rmqha.admin.health_log import HealthLog
-from rmqha.admin.hosts import OwnNames
-from rmqha.admin.http import AdminPort, Promotable
+from rmqha.admin.http import AdminPort, OwnNames, Promotable
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.load import MEMBER, NAMESRV
 from rmqha.config.settings import LogLevelName, Settings

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from attrs import define, field, frozen
 from twisted.logger import Logger
@@ -27,15 +28,14 @@ from rmqha.store import lost_tail
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.derived.dispatch import Dispatcher, QueueEnds
+from rmqha.store.derived.dispatch import Dispatcher, DispatchMark, QueueEnds
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
-from rmqha.store.files.mapped import LogFolder, none_left
-from rmqha.store.keep_derived import keep_derived
+from rmqha.store.files.mapped import LogFolder, disk_error, none_left
 from rmqha.store.log import arrival, copied_damage_file, expiry
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
@@ -60,6 +60,37 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import ABORT, CHECKPOINT
+
+
+def keep_derived(
+    root: Path,
+    dispatcher: Dispatcher,
+    mark: DispatchMark,
+    *,
+    checkpoint: Checkpoint,
+    stored: int,
+    durable: int,
+) -> None:
+    """Make queues and index durable up to a mark, and then the mark: one that is on the disk before
+    what it speaks of would have a start after a power cut believe queues that are not there.
+    Blocking.
+
+    @param stored: When the last record below the mark was stored, in milliseconds since 1970.
+    @param durable: The end of a record up to which the log itself is on the disk.
+    @raise DiskFull: If there is no room, or no descriptor.
+    """
+    dispatcher.queues.flush()
+    if dispatcher.index is not None:
+        dispatcher.index.flush()
+    path = mark_path(root)
+    try:
+        dispatch_mark.save(path, dispatcher.log, mark, durable)
+    except OSError as error:
+        raise disk_error(error, str(path), 0) from error
+    if stored:
+        checkpoint.queues = checkpoint.index = stored
+    checkpoint.save(root / CHECKPOINT)
+
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""

@@ -26,11 +26,10 @@ from rmqha.shutdown import Shutdown
 from rmqha.store.derived.dispatch import DispatchChanges
 from rmqha.store.derived.trim import Trimmer
 from rmqha.store.environment import StoreEnvironment
-from rmqha.store.keep_derived import keep_derived
 from rmqha.store.log.flush import Flusher
 from rmqha.store.log.record_run import RecordRun
 from rmqha.store.log.retention import Retention
-from rmqha.store.opening import StoreParts
+from rmqha.store.opening import StoreParts, keep_derived
 from rmqha.store.paced_dispatch import PacedDispatch
 from rmqha.store.published.publish import Publisher
 from rmqha.store.scrub.scrubber import Scrubber

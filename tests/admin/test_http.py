@@ -18,8 +18,7 @@ from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.test.requesthelper import DummyChannel
 
-from rmqha.admin.hosts import OwnNames
-from rmqha.admin.http import DEADLINE, MOST_CONNECTIONS, AdminPort, AdminSite
+from rmqha.admin.http import DEADLINE, MOST_CONNECTIONS, AdminPort, AdminSite, OwnNames
 from rmqha.config.values import Networks
 from rmqha.errors import Refused
 from rmqha.health import HealthProbe, HealthReason

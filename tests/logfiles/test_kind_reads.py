@@ -8,8 +8,7 @@ from pathlib import Path
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from rmqha.logfiles.blocks.blocks import Blocks
-from rmqha.logfiles.blocks.kind_reads import PIECE, KindReads
+from rmqha.logfiles.blocks.blocks import PIECE, Blocks, KindReads
 from rmqha.logfiles.blocks.open_file import OpenLocalFile
 
 SIZE = 4 * PIECE + 12_345

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.namesrv.brokers import BrokerRegistration, Gone, Registered
-from rmqha.namesrv.routes import RouteTable
+from rmqha.namesrv.routes import BrokerRegistration, Gone, Registered, RouteTable
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import QueueData
 from rmqha.wire.remoting.bodies.tables import TopicConfig

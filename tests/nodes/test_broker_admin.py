@@ -8,8 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.nodes.broker_admin import BrokerAdmin
-from rmqha.nodes.errors import AnswerUnreadable, BrokerRefused
+from rmqha.nodes.broker_admin import AnswerUnreadable, BrokerAdmin, BrokerRefused
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder

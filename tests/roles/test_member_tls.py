@@ -16,8 +16,7 @@ from rmqha.config.settings import ClientAuth, TlsMode
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Registry
-from rmqha.net.remoting.listening import listen
-from rmqha.net.remoting.server import RemotingFactory
+from rmqha.net.remoting.server import RemotingFactory, listen
 from rmqha.net.tls.gate import TlsGate
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from rmqha.store import keep_derived, opening
+from rmqha.store import opening
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.dispatch_mark import mark_path
@@ -73,14 +73,14 @@ class KeepTests(LogTestCase, DerivedTestCase):
         self.patch(opening, "KEEP_EVERY", 0.0)
         self.patch(opening, "SLICE", 0.0)
         copies: list[Path] = []
-        run = Dispatcher._run_block
+        run, keep_derived = Dispatcher._run_block, opening.keep_derived
 
         def some(dispatcher: Dispatcher, budget: float) -> None:
             dispatcher.window = 8192
             run(dispatcher, budget)
 
         def keep(root: Path, *args: Any, **more: Any) -> None:
-            keep_derived.keep_derived(root, *args, **more)
+            keep_derived(root, *args, **more)
             copy = self.folder() / "store"
             shutil.copytree(root, copy)
             copies.append(copy)

@@ -1,5 +1,5 @@
 """Whether a request may be worked at: from where it comes, who signed it, and what the account may
-do.
+do.  It stands before the handlers, and before the short way of messages.
 
 Source: docs/protocol/remoting.md, Access control.
 """
@@ -7,14 +7,17 @@ Source: docs/protocol/remoting.md, Access control.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from secrets import token_hex
 
 from attrs import define, field
+from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.accounts import AccessTable, Account, Grant
 from rmqha.broker.access.needs import AccountNeed, Wanted
 from rmqha.errors import AccessDenied
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler, Lane
 from rmqha.wire.names import RETRY_PREFIX, TRACE_TOPIC
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -123,3 +126,39 @@ def _denied(account: str, told: str, reason: str) -> AccessDenied:
     return AccessDenied(
         code=ResponseCode.SYSTEM_ERROR, remark=REFUSAL + told, account=account, reason=reason
     )
+
+
+def checked(access: AccessControl, need: AccountNeed, handler: Handler) -> Handler:
+    """A handler that works at what access control lets pass."""
+
+    def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        access.check(connection.host, command, need)
+        return handler(connection, command)
+
+    return guard
+
+
+@define(eq=False)
+class TrustedLane:
+    """A lane for those from whom everything is taken; it does not see signatures."""
+
+    lane: Lane
+    access: AccessControl
+
+    @property
+    def serves(self) -> Collection[int]:
+        """The codes of all that it may serve."""
+        return self.lane.serves
+
+    @property
+    def codes(self) -> tuple[tuple[int, int], ...]:
+        """How many requests of each code the last run had."""
+        return self.lane.codes
+
+    def serve_run(
+        self, connection: RemotingProtocol, data: bytes, at: int, stop: int
+    ) -> tuple[int, int]:
+        """Serve frames in one go, or leave them all to the handlers."""
+        if not self.access.trusts(connection.host):
+            return 0, at
+        return self.lane.serve_run(connection, data, at, stop)

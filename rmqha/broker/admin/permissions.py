@@ -5,8 +5,7 @@ Source: docs/protocol/remoting.md, Administration.
 
 from __future__ import annotations
 
-from rmqha.broker.access.access_control import AccessControl
-from rmqha.broker.access.guard import checked
+from rmqha.broker.access.access_control import AccessControl, checked
 from rmqha.broker.access.needs import Stated
 from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed

@@ -15,8 +15,7 @@ from rmqha.cli.reach import Access, access_options
 from rmqha.config.values import Endpoint
 from rmqha.errors import BodyInvalid, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address, with_port
-from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
-from rmqha.nodes.errors import NotMaster
+from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts, NotMaster
 from rmqha.nodes.find import KnownBroker, brokers_in, cluster_of
 
 CLIENT_PORT, NAMES_PORT = 10911, 9876

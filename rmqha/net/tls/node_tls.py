@@ -10,8 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.config.settings import ClientAuth, RemotingSettings, TlsMode, TlsSettings
-from rmqha.net.tls.clear_text import ClearText
-from rmqha.net.tls.gate import TlsGate
+from rmqha.net.tls.gate import ClearText, TlsGate
 from rmqha.net.tls.identity import TlsIdentities, TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls

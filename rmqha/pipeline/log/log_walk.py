@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from attrs import frozen
 
-from rmqha.logfiles.blocks.kind_reads import Read, plain
+from rmqha.logfiles.blocks.blocks import Read, plain
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.walk_file import Walked, walk_file

@@ -42,8 +42,7 @@ from rmqha.pipeline.log.option_values import (
     option,
 )
 from rmqha.pipeline.remoting.errors import NoBrokers
-from rmqha.pipeline.remoting.name_servers import NameServers
-from rmqha.pipeline.remoting.registered_brokers import RegisteredBrokers
+from rmqha.pipeline.remoting.name_servers import NameServers, RegisteredBrokers
 from rmqha.pipeline.remoting.store_places import (
     ANY,
     BROKER,

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from attrs import define, evolve, frozen
 
 from rmqha.errors import NotAStore, RecordDamaged
-from rmqha.logfiles.blocks.blocks import Blocks
-from rmqha.logfiles.blocks.kind_reads import KindReads
+from rmqha.logfiles.blocks.blocks import Blocks, KindReads
 from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.published import fingerprint, read_point

@@ -15,7 +15,7 @@ from rmqha.config.values import INT_MAX, FilePath, Integer, Millis, Text
 from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import OptionsDraft, Size, as_text, kinds_of, option
 from rmqha.pipeline.remoting.name_servers import NameServers
-from rmqha.pipeline.remoting.tls import SocketTls
+from rmqha.pipeline.remoting.peers import SocketTls
 from rmqha.wire.remoting.signature import Credentials
 
 TIMEOUT = 3.0

@@ -1,29 +1,77 @@
 """Connections to brokers and name servers, made when they are needed, with errors that say whose
 fault it was.
 
-One connection to a broker or a name server, by a plain socket.
+Each is a plain socket and serves one thread, which waits.  Several requests may be on their way;
+their answers are told apart by their numbers, whatever their order.
 
-It serves one thread, which waits.  Several requests may be on their way; their answers are
-told apart by their numbers, whatever their order.
-
-Source: docs/protocol/remoting.md, Requests and answers.
+Source: docs/protocol/remoting.md, Requests and answers; docs/guide/tls.rst.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import time
+from pathlib import Path
 from typing import Self
 
 from attrs import define, field
 
+from rmqha.config.load import load_tls
+from rmqha.config.settings import TlsSettings
 from rmqha.config.values import Endpoint
 from rmqha.errors import RemotingFrameError, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.pipeline.remoting.errors import RemotingClosed
-from rmqha.pipeline.remoting.tls import SocketTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 from rmqha.wire.remoting.signature import Credentials
+
+
+@define(eq=False)
+class SocketTls:
+    """What one producer shows to brokers and name servers, and whom it believes: by the same keys
+    as nodes and mqadmin.
+
+    @ivar settings: The keys.
+    """
+
+    settings: TlsSettings
+    _context: ssl.SSLContext = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.settings
+        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = settings.auth_server and settings.check_names
+        if not settings.auth_server:
+            context.verify_mode = ssl.CERT_NONE
+        elif settings.client_trusted is not None:
+            context.load_verify_locations(settings.client_trusted)
+        if settings.client_cert is not None:
+            context.load_cert_chain(settings.client_cert, settings.client_key)
+
+    @classmethod
+    def read(cls, path: Path | None) -> SocketTls | None:
+        """Read the keys, and the files that they name.
+
+        @param path: A file like mqadmin's C{tls.config.file}; C{None} for clear text.
+        @raise ConfigProblems: If it is wrong.
+        @raise OSError: If a certificate or key cannot be used.
+        """
+        settings = None if path is None else load_tls(path)
+        return cls(settings) if settings is not None and settings.enabled else None
+
+    def wrap(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
+        """Shake hands.
+
+        @param host: Whom it is connected to.
+        @raise OSError: If that fails; the socket is closed then.
+        """
+        try:
+            return self._context.wrap_socket(plain, server_hostname=host)
+        except OSError:
+            plain.close()
+            raise
+
 
 _CHUNK = 1 << 16
 _NUMBERS = 1 << 31

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from rmqha.config.values import Endpoint
 from rmqha.pipeline.remoting.errors import BrokerUnplaced
-from rmqha.pipeline.remoting.registered_brokers import RegisteredBrokers
+from rmqha.pipeline.remoting.name_servers import RegisteredBrokers
 from rmqha.wire.remoting.bodies.route import BrokerData
 
 ANY = "*"

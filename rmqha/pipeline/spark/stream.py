@@ -6,11 +6,14 @@ and from another copy of the log, so both are proved before a range is made of t
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from logging import getLogger
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqha.errors import NotAStore, RmqhaError
+from rmqha.logfiles.listing import root_of
 from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.errors import (
     CopyBehind,
@@ -38,19 +42,36 @@ from rmqha.pipeline.log.log_walk import boundary
 from rmqha.pipeline.log.options import ROWS_MAX, MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, make, to_json
 from rmqha.pipeline.log.ranges import at_least, hint_at_topics, pass_over, ranges_between, starting
-from rmqha.pipeline.log.reader_offsets import publish
 from rmqha.pipeline.log.reading import PATIENCE
 from rmqha.pipeline.log.stores import StoreView, open_stores
 from rmqha.pipeline.spark.batch import RangePartition, TaskRows
 from rmqha.tier.joined_log import only_tier
+from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
 _log = getLogger(__name__)
+
+
+def tell_offset(path: Path, name: str, offset: int) -> None:
+    """Tell a store how far a named reader is, for its node to show.  Nothing of the reader depends
+    on it, so a store that cannot be written to is read all the same.
+
+    @param path: The store.
+    @param name: The reader's.
+    @param offset: Physical offset up to which its rows are where they belong.
+    """
+    file = root_of(path) / OWN_FOLDER / READERS / f"{name}.json"
+    text = json.dumps({"offset": offset, "time": round(time.time() * 1000)}, sort_keys=True)
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(file)
+    except OSError as error:
+        _log.warning("cannot write the offset of reader %s: %s", name, error)
 
 
 _POLL = 0.1
 """Seconds between two looks at a copy that is behind."""
-
-_log = getLogger(__name__)
 
 
 @frozen
@@ -266,7 +287,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is not None:
             for store, path in self._options.now(positions).stores:
                 if store in positions and path != only_tier(self._options.tier_of(store)):
-                    publish(path, name, positions[store].offset)
+                    tell_offset(path, name, positions[store].offset)
 
     def stop(self) -> None:
         """Called by Spark; nothing is open between batches."""

@@ -13,8 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.controller_settings import ControllerSettings
-from rmqha.config.etcd_settings import EtcdSettings
-from rmqha.config.settings import Settings
+from rmqha.config.settings import EtcdSettings, Settings
 from rmqha.config.store_settings import StoreSettings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused, NoEtcd

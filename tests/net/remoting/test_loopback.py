@@ -21,8 +21,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Registry, Scattered
-from rmqha.net.remoting.listening import listen, listen_twice
-from rmqha.net.remoting.server import RemotingFactory
+from rmqha.net.remoting.server import RemotingFactory, listen, listen_twice
 from rmqha.net.tls.gate import TlsGate
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles

@@ -24,8 +24,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.certificates import Authority, certificate
 from rmqha.config.settings import RemotingSettings, TlsMode, TlsSettings
-from rmqha.net.tls.clear_text import MOST_HOSTS, ClearText
 from rmqha.net.tls.errors import TlsFilesInvalid
+from rmqha.net.tls.gate import MOST_HOSTS, ClearText
 from rmqha.net.tls.identity import DAY, LOOK_EVERY
 from rmqha.net.tls.material import TlsFiles, TlsMaterial
 from rmqha.net.tls.node_tls import NodeTls

@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.pipeline.remoting.registered_brokers} and
+"""Tests for L{rmqha.pipeline.remoting.name_servers} and
 L{rmqha.pipeline.remoting.store_places}: which brokers there are, and where their stores are.
 """
 
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.pipeline.remoting.errors import BrokerUnplaced, NameServersSilent
-from rmqha.pipeline.remoting.name_servers import FRESH
-from rmqha.pipeline.remoting.registered_brokers import RegisteredBrokers
+from rmqha.pipeline.remoting.name_servers import FRESH, RegisteredBrokers
 from rmqha.pipeline.remoting.store_places import ANY, StorePlaces
 from rmqha.wire.remoting.bodies.route import BrokerData
 from rmqha.wire.remoting.frame import encode

@@ -26,7 +26,7 @@ from rmqha.pipeline.log.errors import (
     PositionInvalid,
     StoresDiffer,
 )
-from rmqha.pipeline.remoting import registered_brokers
+from rmqha.pipeline.remoting import name_servers
 from rmqha.pipeline.remoting.errors import NameServersSilent
 from rmqha.wire.log.published import Point, Why, parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
@@ -587,7 +587,7 @@ class RegisteredTests(SeveralTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(registered_brokers, "FRESH", 0.0)
+        self.patch(name_servers, "FRESH", 0.0)
         self.server = OwnNameServer()
         self.addCleanup(self.server.close)
         self.server.register("a", host="10.0.0.1")

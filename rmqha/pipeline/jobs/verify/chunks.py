@@ -18,7 +18,7 @@ import pyarrow as pa
 from attrs import frozen
 from isal.isal_zlib import crc32
 
-from rmqha.logfiles.blocks.kind_reads import KindReads
+from rmqha.logfiles.blocks.blocks import KindReads
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.pipeline.jobs.verify.copies import Copy
 from rmqha.pipeline.log.options import ReadOptions
