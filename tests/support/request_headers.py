@@ -12,6 +12,28 @@ from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.headers import admin, clients, namesrv, offsets, pop, pull, send, slave
 
 
+@frozen(kw_only=True)
+class CorrectionOffsetRequest:
+    """Code 308: the least offsets of some groups.
+
+    @ivar filter_groups: Groups, with commas between.
+    """
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+@frozen(kw_only=True)
+class CloneGroupOffsetRequest:
+    """Code 314: copy a group's offsets to another group."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
 @frozen
 class Headers:
     """The headers of one code; without fields C{None}."""
@@ -93,7 +115,7 @@ REQUESTS: dict[int, Headers] = {
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _NONE,
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: _NONE,
     Code.GET_CONSUMER_RUNNING_INFO: Headers(clients.RunningInfoRequest),
-    Code.QUERY_CORRECTION_OFFSET: Headers(offsets.CorrectionOffsetRequest),
+    Code.QUERY_CORRECTION_OFFSET: Headers(CorrectionOffsetRequest),
     Code.CONSUME_MESSAGE_DIRECTLY: Headers(clients.ConsumeDirectlyRequest),
     Code.SEND_MESSAGE_V2: Headers(send.SendMessageV2Request, send.SendMessageAnswer),
     Code.RECALL_MESSAGE: Headers(send.RecallRequest, send.RecallAnswer),
@@ -109,7 +131,7 @@ REQUESTS: dict[int, Headers] = {
     Code.GET_UNIT_TOPIC_LIST: _NONE,
     Code.GET_HAS_UNIT_SUB_TOPIC_LIST: _NONE,
     Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _NONE,
-    Code.CLONE_GROUP_OFFSET: Headers(offsets.CloneGroupOffsetRequest),
+    Code.CLONE_GROUP_OFFSET: Headers(CloneGroupOffsetRequest),
     Code.VIEW_BROKER_STATS_DATA: Headers(admin.BrokerStatsRequest),
     Code.CLEAN_UNUSED_TOPIC: _NONE,
     Code.GET_BROKER_CONSUME_STATS: Headers(admin.AllConsumeStatsRequest),

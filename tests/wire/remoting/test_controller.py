@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from attrs import AttrsInstance
+from attrs import AttrsInstance, frozen
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import HeaderFieldInvalid
@@ -22,7 +22,7 @@ from rmqha.wire.remoting.bodies.route import MemberGroup
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ControllerResponseCode, RequestCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.fields import from_ext, to_ext
+from rmqha.wire.remoting.fields import Long, from_ext, to_ext
 from rmqha.wire.remoting.frame import FrameDecoder
 from rmqha.wire.remoting.headers import controller as headers
 from rmqha.wire.remoting.json_body import read, write
@@ -32,6 +32,21 @@ Kind = type[Any] | None
 
 STOCK = 479
 """The version of 5.3.3."""
+
+
+@frozen(kw_only=True)
+class CleanBrokerDataRequest:
+    """Code 1011: an administrator takes members out of a set.
+
+    @ivar broker_controller_ids_to_clean: Ids with semicolons between; absent is the whole set.
+    """
+
+    cluster_name: str | None = None
+    broker_name: str
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+    invoke_time: Long
+
 
 SHAPES: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
     Code.ALTER_SYNC_STATE_SET: (
@@ -57,7 +72,7 @@ SHAPES: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
     Code.GET_SYNC_STATE_DATA: (None, None, None, SyncStateData),
     Code.GET_BROKER_EPOCH_CACHE: (None, None, None, EpochCache),
     Code.NOTIFY_BROKER_ROLE_CHANGED: (headers.RoleChangedRequest, SyncStateSet, None, None),
-    Code.CLEAN_BROKER_DATA: (headers.CleanBrokerDataRequest, None, None, None),
+    Code.CLEAN_BROKER_DATA: (CleanBrokerDataRequest, None, None, None),
     Code.GET_NEXT_BROKER_ID: (headers.NextBrokerIdRequest, None, headers.NextBrokerIdAnswer, None),
     Code.APPLY_BROKER_ID: (headers.ApplyBrokerIdRequest, None, headers.ApplyBrokerIdAnswer, None),
     RequestCode.BROKER_HEARTBEAT: (headers.MemberHeartbeatRequest, None, None, None),

@@ -206,17 +206,3 @@ class RoleChangedRequest:
     master_broker_id: Long | None = None
     master_epoch: int
     sync_state_set_epoch: int
-
-
-@frozen(kw_only=True)
-class CleanBrokerDataRequest:
-    """Code 1011: an administrator takes members out of a set.
-
-    @ivar broker_controller_ids_to_clean: Ids with semicolons between; absent is the whole set.
-    """
-
-    cluster_name: str | None = None
-    broker_name: str
-    broker_controller_ids_to_clean: str | None = None
-    is_clean_living_broker: bool = False
-    invoke_time: Long

@@ -151,25 +151,3 @@ class ConsumerStatusRequest:
     topic: str
     group: str
     client_addr: str | None = None
-
-
-@frozen(kw_only=True)
-class CorrectionOffsetRequest:
-    """Code 308: the least offsets of some groups.
-
-    @ivar filter_groups: Groups, with commas between.
-    """
-
-    filter_groups: str | None = None
-    compare_group: str
-    topic: str
-
-
-@frozen(kw_only=True)
-class CloneGroupOffsetRequest:
-    """Code 314: copy a group's offsets to another group."""
-
-    src_group: str
-    dest_group: str
-    topic: str | None = None
-    offline: bool = False
