@@ -17,6 +17,30 @@ from tests.support.runbooks import BIN, PAGES, Machine, RunbookTestCase, blocks
 from tests.support.small_disk import small_disk
 
 
+class Saying(Machine):
+    """A machine on which every command says the same."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    def run(self, command: str, names: dict[str, str]) -> str:
+        return self.said
+
+
+class FollowedTests(RunbookTestCase):
+    """What a command says is compared with its page."""
+
+    def test_progress(self) -> None:
+        """A slow machine says how far it is; what else the page has not is seen."""
+        step = "rmqha clone", ["bytes 0 to ... are copied"]
+        done = "bytes 0 to 6440 (6.4 kB) are copied\n"
+        for told in ("", "0 bytes of 6.4 kB are copied\n2.1 kB of 6.4 kB are copied\n"):
+            self.follow(Saying(told + done), {}, step)
+        for told in ("a warning\n", "files of 6.4 kB are copied\n"):
+            with self.assertRaises(self.failureException):
+                self.follow(Saying(told + done), {}, step)
+
+
 class RunbookTests(FaultTestCase, RunbookTestCase):
     def setUp(self) -> None:
         """In sync, with some messages."""
