@@ -378,7 +378,7 @@ class FailureTests(ScheduleTestCase):
             self.passes(0.01)
         for n in range(3):
             self.writer.outcome = waits[n]
-            self.passes(0.01 if n else 0.975)
+            self.passes(0.01 if n else 0.98)
             self.assertEqual(len(self.got()), n + 1, "they do not wait for each other")
         for number, offset in ((1, 0), (0, 2), (2, 3)):
             waits[number].callback(PutStatus.PUT_OK)
