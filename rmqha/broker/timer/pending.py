@@ -190,18 +190,24 @@ class PendingTimers:
     def add_run(self, due: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
         """Let several wait, as L{add} does one after the other.
 
-        @param due: When each is, in milliseconds since 1970.
+        @param due: When each is, in milliseconds since 1970; those do not wait of which it is
+            negative.
         @param offsets: Their queue offsets.
         """
         minutes = due // MINUTE
+        keys = (due - minutes * MINUTE) << _BITS | offsets
+        if (minutes == minutes[0]).all():
+            # As those that came within a few milliseconds; the rest would take most of the time.
+            self._add(int(minutes[0]), keys)
+            return
         order = np.argsort(minutes, kind="stable")
-        found = ((due - minutes * MINUTE) << _BITS | offsets)[order]
-        starts = np.flatnonzero(np.diff(minutes[order], prepend=-1))
+        minutes, keys = minutes[order], keys[order]
+        starts = np.flatnonzero(np.diff(minutes, prepend=-2))
         ends = np.append(starts[1:], len(due))
         # Where there was none of a minute, its place is that of its first message.
         for run in np.argsort(order[starts]).tolist():
             start, end = int(starts[run]), int(ends[run])
-            self._add(int(minutes[order[start]]), found[start:end])
+            self._add(int(minutes[start]), keys[start:end])
 
     def back(self, *taken: tuple[int, int]) -> None:
         """Let some wait that were taken, in their order."""
@@ -243,7 +249,7 @@ class PendingTimers:
             ]
             if not heads or not room:
                 break
-            keys = np.sort(np.concatenate(heads))[:room]
+            keys = heads[0] if len(heads) == 1 else np.sort(np.concatenate(heads))[:room]
             last = keys[-1]
             left = [
                 run if run[0] > last else run[run.searchsorted(last, "right") :] for run in runs
@@ -270,6 +276,8 @@ class PendingTimers:
         return min(found, default=None)
 
     def _add(self, minute: int, keys: _Keys) -> None:
+        if minute < 0:
+            return
         self.count += len(keys)
         if minute in self._begun:
             self._join(minute, np.sort(keys))

@@ -283,7 +283,7 @@ class Timers:
                 return
             pause = found
         if pause and self._changes != changes:
-            pause = max(pause, REST)
+            pause = max(pause, self._rests - self.state.clock.seconds())
         if self._call is None:
             self._call = self.state.clock.callLater(pause, self._take_turn)
 
@@ -326,10 +326,10 @@ class Timers:
         now = self.state.store.now_ms()
         most = min(max(FEW, self._most), MOST_FLYING - len(self._flying))
         found = self._pending.pop_run(now, most)
-        if found:
-            return self._deliver_run(found, now)
+        if found and (pause := self._deliver_run(found, now)):
+            return pause
         due = self._pending.next_due()
-        return None if due is None else min(LOOK, max(0.001, (due - now) / 1000))
+        return None if due is None else min(LOOK, max(0.0, (due - now) / 1000))
 
     # --- reading ----------------------------------------------------------------------
 
@@ -411,9 +411,8 @@ class Timers:
         if not count:
             self._note(end - 1 if back else first, known)
             return 1
-        offsets, waits = np.arange(count), times >= 0
-        offsets = end - 1 - offsets if back else first + offsets
-        self._pending.add_run(times[waits], offsets[waits])
+        start, step = (end - 1, -1) if back else (first, 1)
+        self._pending.add_run(times, np.arange(start, start + step * count, step))
         return count
 
     def _note(self, offset: int, known: TimerProgress | None = None) -> None:

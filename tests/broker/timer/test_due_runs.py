@@ -283,12 +283,17 @@ class PendingTests(SynchronousTestCase):
             due = [now + random.randrange(-20, spread) for _ in range(count)]
             offsets = list(range(offset, offset + count))
             offset += count
-            waits = sorted([*waits, *zip(due, offsets, strict=True)])
             if random.random() < 0.2:
                 for one in zip(due, offsets, strict=True):
                     found.add(*one)
             else:
+                if random.random() < 0.5:
+                    # As those of which a scan says that they are done with.
+                    due = [random.choice((-1, time)) for time in due]
                 found.add_run(np.array(due), np.array(offsets))
+            waits = sorted(
+                [*waits, *(one for one in zip(due, offsets, strict=True) if one[0] >= 0)]
+            )
             self.look(found, waits)
             # Clocks are set back, too.
             now += random.choice((1, 100, 40_000, -200_000))
