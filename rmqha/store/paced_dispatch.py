@@ -27,14 +27,11 @@ for is not held up by it, and records that come together are dispatched together
 
 BUSY_PAUSE = 0.004
 """The same where a run just before brought L{BUSY} bytes, or no client waits for what it brings:
-each queue is written once for all that came together."""
+each queue is written once for all that came together.  While the dispatcher is urgent it is so much
+less as less came."""
 
 BUSY = 16 << 10
 """Bytes of a run from which on the next one waits longer."""
-
-URGENT_PAUSE = 0.00025
-"""Seconds from one run to the next at least while the dispatcher is urgent; the more came, the
-more, up to C{BUSY_PAUSE}."""
 
 LIVE_SLICE = 0.0001
 """Seconds of dispatch in one reactor turn: what a write that comes meanwhile may wait for it."""
@@ -99,7 +96,8 @@ class PacedDispatch:
         if self._next is None:
             clock, dispatcher = self.environment.clock, self.dispatcher
             if dispatcher.urgent():
-                pause = max(0.0, self._due - clock.seconds())
+                # The reactor waits whole milliseconds: what is left of one would become one.
+                pause = max(0.0, round(self._due - clock.seconds(), 3))
             else:
                 alone = not self._busy and dispatcher.awaited()
                 pause = LIVE_PAUSE if alone else BUSY_PAUSE
@@ -125,8 +123,7 @@ class PacedDispatch:
             unchecked = before < log.confirmed < log.end
             behind = self.dispatcher.behind
             self._busy = behind > BUSY
-            pause = max(URGENT_PAUSE, BUSY_PAUSE * min(1.0, behind / BUSY))
-            self._due = clock.seconds() + pause
+            self._due = clock.seconds() + BUSY_PAUSE * min(1.0, behind / BUSY)
             if behind <= LATE:
                 more = self.dispatcher.run(LIVE_SLICE, near=LATE)
             else:
