@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.durations import Durations
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult, Putter, at_once
 from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.log.record import Message
@@ -99,9 +99,9 @@ class TimedPuts:
         except Exception:
             self.failed += 1
             raise
-        if stored.called and isinstance(stored.result, PutResult):
-            # Nothing was waited for: a callback would take longer than all else here.
-            self.times.add(ALONE, stored.result.status, self.seconds() - begun)
+        done = at_once(stored)
+        if done is not None:
+            self.times.add(ALONE, done.status, self.seconds() - begun)
             return stored
         return stored.addCallbacks(
             self._stored, self._not_stored, callbackArgs=(begun,), errbackArgs=(begun,)

@@ -31,7 +31,7 @@ from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
 from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, at_once
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.calls import Calls
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -267,7 +267,7 @@ class AckRequests:
             found = self._find_batch(each)
             offsets = () if found is None else _marked(each, found.left)
             if found is not None and offsets:
-                waits.append(self._done(found, offsets))
+                waits.append(_told(self._done(found, offsets)))
         done = DeferredList(waits, fireOnOneErrback=True, consumeErrors=True)
         return done.addCallback(_worst).addCallback(_answer, command)
 
@@ -304,7 +304,7 @@ class AckRequests:
             offsets=(request.offset,),
             behind=None,
         )
-        opened = _stored(lambda: log.open(point))
+        opened = _told(_stored(lambda: log.open(point)))
         self.revival.points.add(point)
         header = PopMessageAnswer(
             pop_time=point.pop_time,
@@ -313,7 +313,7 @@ class AckRequests:
             rest=None,
         )
         done = DeferredList(
-            [opened, self._done(found, (request.offset,))],
+            [opened, _told(self._done(found, (request.offset,)))],
             fireOnOneErrback=True,
             consumeErrors=True,
         )
@@ -391,8 +391,12 @@ class AckRequests:
             stored = self._done(each.found, tuple(sorted(each.offsets)))
         except RequestRefused:
             tell(Failure())
+            return
+        done = at_once(stored)
+        if done is None:
+            _told(stored).addBoth(tell)
         else:
-            stored.addBoth(tell)
+            tell(done.status)
 
     # --- what they name -------------------------------------------------------------
 
@@ -481,7 +485,7 @@ class AckRequests:
             (topic, each.queue_id, each.group, each.start, each.pop_time, self.state.name)
         )
 
-    def _done(self, found: OpenCheckPoint, offsets: tuple[int, ...]) -> Deferred[PutStatus]:
+    def _done(self, found: OpenCheckPoint, offsets: tuple[int, ...]) -> Deferred[PutResult]:
         """Store that messages are done with.
 
         @raise RequestRefused: If the store takes no writes; they come again.
@@ -492,13 +496,16 @@ class AckRequests:
         return stored
 
 
-def _stored(put: Callable[[], Deferred[PutResult]]) -> Deferred[PutStatus]:
+def _stored(put: Callable[[], Deferred[PutResult]]) -> Deferred[PutResult]:
     """@raise RequestRefused: If nothing was stored."""
     try:
-        waiting = put()
+        return put()
     except (NotWritable, MessageIllegal) as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"it is not stored: {error}") from None
-    return waiting.addCallbacks(
+
+
+def _told(stored: Deferred[PutResult]) -> Deferred[PutStatus]:
+    return stored.addCallbacks(
         lambda result: result.status,
         lambda failure: failure.trap(FlushFailed) and PutStatus.SERVICE_NOT_AVAILABLE,
     )

@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, POP.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import randrange
 
@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import CONSUMES, Stated
 from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
-from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadStatus
+from rmqha.broker.consuming.queue_reader import QueueReader, ReadStatus
 from rmqha.broker.pop.check_points import CheckPointLog, all_stored
 from rmqha.broker.pop.handles import (
     NORMAL,
@@ -38,7 +38,7 @@ from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
 from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, at_once
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Scattered
@@ -74,7 +74,7 @@ MOVED = (
     ReadStatus.MESSAGE_WAS_REMOVING,
 )
 
-_HEAD = struct_of("size", "magic", "body_crc", "queue_id", "flag", "queue_offset")
+_HEAD = struct_of("size", "queue_offset")
 
 
 @define(kw_only=True)
@@ -82,27 +82,52 @@ class _Part:
     """Messages of one queue.
 
     @ivar kind: Of which kind their topic is.
-    @ivar after: Where the group goes on.
+    @ivar pieces: Whole records, one or more each.
     """
 
     place: Place
     kind: str
     start: int
-    after: int
-    records: list[memoryview]
+    pieces: Sequence[memoryview]
     offsets: list[int]
+
+    @property
+    def after(self) -> int:
+        """Where the group goes on."""
+        return self.offsets[-1] + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+        return sum(map(len, self.pieces))
 
 
 @define
 class _Found:
     """What a pop has found so far.
 
+    @ivar room: For how many messages more.
     @ivar rest: How many more there are.
+    @ivar again: Of which kind the messages are that come again; L{NORMAL} if there are none.
     """
 
     room: int
     rest: int = 0
     parts: list[_Part] = field(factory=list)
+    again: str = NORMAL
+
+    def lets(self, kind: str) -> bool:
+        """Whether messages of such a topic may be in the answer too: a handle cannot tell one retry
+        topic from the other.
+        """
+        return self.room > 0 and (kind == NORMAL or self.again in (NORMAL, kind))
+
+    def add(self, part: _Part) -> None:
+        """Something was found."""
+        self.parts.append(part)
+        self.room -= len(part.offsets)
+        if part.kind != NORMAL:
+            self.again = part.kind
 
 
 @define(eq=False, kw_only=True)
@@ -309,9 +334,7 @@ class Pops:
         _, topic, queue_id = place
         start = self._position(place, request.init_mode)
         end = self.reader.next_offset(topic, queue_id)
-        both = {part.kind for part in found.parts} | {kind}
-        if found.room <= 0 or {RETRY_V1, RETRY_V2} <= both:
-            # A handle cannot tell one retry topic from the other in one answer.
+        if not found.lets(kind):
             found.rest += max(0, end - start)
             return
         at, until = start, self.state.clock.seconds() + FRUITLESS
@@ -330,9 +353,9 @@ class Pops:
                 break
         found.rest += max(0, reading.max_offset - reading.next_offset)
         if reading.body:
-            part = _part(place, kind, start, reading)
-            found.parts.append(part)
-            found.room -= len(part.offsets)
+            offsets = [offset for _, offset in _records(reading.body)]
+            part = _Part(place=place, kind=kind, start=start, pieces=reading.body, offsets=offsets)
+            found.add(part)
         elif at > start:
             self.positions.skip(place, at)
 
@@ -354,7 +377,7 @@ class Pops:
 
     def _hand_out(
         self, command: Command, request: PopMessageRequest, found: _Found
-    ) -> Deferred[Answer]:
+    ) -> Answer | Deferred[Answer]:
         """Store what is handed out, then send it."""
         log = self.log
         assert log is not None, "only a master hands out"
@@ -387,8 +410,13 @@ class Pops:
                     ) from None
                 continue
             self.revival.points.add(point)
-            moves.append(self.positions.move(part.place, part.after))
-            waits.append(opened.addCallback(_require_held, moves[-1]))
+            move = self.positions.move(part.place, part.after)
+            moves.append(move)
+            done = at_once(opened)
+            if done is None:
+                waits.append(opened.addCallback(_require_held, move))
+            else:
+                _require_held(done, move)
         header = _header(request, found, pop_time, turn)
         body = [
             record for part in found.parts for record in self._sent(part, header, request.topic)
@@ -397,17 +425,17 @@ class Pops:
             command.answer(ResponseCode.SUCCESS, ReadStatus.FOUND.value, header), body
         )
 
-        # Who asked may be gone by then: it is handed out all the same.
-        answered: Deferred[Answer] = Deferred()
-
         def stored(_: object) -> Answer:
             for move in moves:
                 self.positions.land(move)
             for part in found.parts:
-                size = sum(map(len, part.records))
-                self.state.counts.went(*part.place, part.start, part.after, size)
+                self.state.counts.went(*part.place, part.start, part.after, part.size)
             return answer
 
+        if not waits:
+            return stored(None)
+        # Who asked may be gone by then: it is handed out all the same.
+        answered: Deferred[Answer] = Deferred()
         all_stored(waits).addCallbacks(stored, _disk_failed).chainDeferred(answered)
         return answered
 
@@ -422,17 +450,17 @@ class Pops:
         ]
         header = _header(request, found, pop_time, ORDERED, ";".join(counts))
         for part in found.parts:
-            self.state.counts.went(*part.place, part.start, part.after, sum(map(len, part.records)))
-        body = [record for part in found.parts for record in part.records]
+            self.state.counts.went(*part.place, part.start, part.after, part.size)
+        body = [piece for part in found.parts for piece in part.pieces]
         answer = command.answer(ResponseCode.SUCCESS, ReadStatus.FOUND.value, header)
         return Scattered(answer, body)
 
     def _sent(self, part: _Part, header: PopMessageAnswer, topic: str) -> Iterator[memoryview]:
         """The records of a queue as they are sent."""
         if part.kind == NORMAL:
-            yield from part.records
+            yield from part.pieces
             return
-        for record, offset in zip(part.records, part.offsets, strict=True):
+        for record, offset in _records(part.pieces):
             handle = PopHandle(
                 start=part.start,
                 pop_time=header.pop_time,
@@ -463,9 +491,8 @@ class Pops:
             start = self._standing(place)
             if room > 0:
                 reading = self.reader.read(place[1], place[2], start, room)
-                pieces = _records(reading)
-                body += pieces
-                count += len(pieces)
+                body += reading.body
+                count += sum(1 for _ in _records(reading.body))
             rest += max(0, self.reader.bounds(place[1], place[2])[1] - start)
         if not body:
             header = PopMessageAnswer(rest=rest)
@@ -552,24 +579,15 @@ def no_master(address: str) -> RequestRefused:
     )
 
 
-def _records(reading: ReadResult) -> list[memoryview]:
-    """Each record of a reading by itself."""
-    found = []
-    for piece in reading.body:
-        at = 0
-        while at < len(piece):
-            size = _HEAD.unpack_from(piece, at)[0]
-            found.append(piece[at : at + size])
+def _records(pieces: Iterable[memoryview]) -> Iterator[tuple[memoryview, int]]:
+    """Each record by itself, and its queue offset."""
+    unpack = _HEAD.unpack_from
+    for piece in pieces:
+        at, end = 0, len(piece)
+        while at < end:
+            size, offset = unpack(piece, at)
+            yield piece[at : at + size], offset
             at += size
-    return found
-
-
-def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
-    records = _records(reading)
-    offsets = [_HEAD.unpack_from(record)[5] for record in records]
-    return _Part(
-        place=place, kind=kind, start=start, after=offsets[-1] + 1, records=records, offsets=offsets
-    )
 
 
 def _require_held(result: PutResult, move: Move) -> None:

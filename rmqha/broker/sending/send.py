@@ -27,7 +27,7 @@ from rmqha.errors import (
     RequestRefused,
     TooFewInSync,
 )
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, at_once
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log.properties import encode
@@ -92,9 +92,9 @@ class Sending:
             stored, told = self._store(connection, command, header)
         except (RequestRefused, HeaderFieldInvalid, MessageIllegal, NotWritable) as error:
             return self._refused(error, command)
-        if stored.called and isinstance(stored.result, PutResult):
-            # Nothing was waited for: callbacks would take a tenth of all that is done here.
-            return self._stored(stored.result, command, told)
+        done = at_once(stored)
+        if done is not None:
+            return self._stored(done, command, told)
         return stored.addCallbacks(
             self._stored, self._failed, callbackArgs=(command, told), errbackArgs=(command,)
         )

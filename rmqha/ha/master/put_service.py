@@ -33,6 +33,13 @@ class PutResult:
     receipt: Receipt
 
 
+def at_once(put: Deferred[PutResult]) -> PutResult | None:
+    """What became of a write of which nothing was waited for: a callback would take longer than
+    all else.
+    """
+    return put.result if put.called and isinstance(put.result, PutResult) else None
+
+
 class Putter(Protocol):
     """Who takes writes: a L{Writer}, or one that measures it."""
 
