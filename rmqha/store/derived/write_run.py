@@ -146,6 +146,150 @@ class QueueEnd:
         self.window, self.number, self.writes = cython.cast(cython.p_char, area), number, _WRITES
         _owners[number] = cython.cast(cython.p_void, self)
 
+    @cython.cfunc
+    def _usual(
+        self,
+        first: cython.longlong,
+        raw: bytes,
+        whole: cython.bint,
+        file_size: cython.longlong,
+    ) -> cython.bint:
+        """Whether units are all there is to it: they go behind the last one, in the same file."""
+        size: cython.longlong = len(raw)
+        place: cython.longlong = first * _UNIT - self.file_start
+        if self.max_offset != first or not 0 < first < _OFFSET_MAX:
+            return False
+        if self._min_physical == _NOWHERE or (whole and self._mended != first):
+            return False
+        # At the very beginning of a file it has to be made.
+        if self.file_start < 0 or place <= 0 or place + size > file_size or size < _UNIT:
+            return False
+        return at4(cython.cast(cython.p_const_uchar, raw) + size - 12) != _BLANK
+
+    @cython.cfunc
+    def _stored(
+        self, place: cython.longlong, text: cython.p_const_char, size: cython.longlong
+    ) -> cython.bint:
+        """Whether there is a window that may take units, and has them now."""
+        if place + size > self.ready or place < self.window_at:
+            return False
+        memcpy(self.window + place - self.window_at, text, size)
+        self.used = True
+        return True
+
+    @cython.cfunc
+    def _opened(
+        self, opened: OrderedDict, full: cython.bint, closed: cython.longlong
+    ) -> cython.bint:
+        """Whether the file is open: then its descriptor is known."""
+        if full or self.closed != closed:
+            fd: object = cython.cast(dict, opened).get(self.file)
+            if fd is None:
+                return False
+            self.fd, self.closed = fd, closed
+        if full:
+            opened.move_to_end(self.file)
+        return True
+
+    @cython.cfunc
+    def _move(
+        self, end: cython.longlong, last: cython.p_const_uchar, whole: cython.bint
+    ) -> cython.void:
+        """Go on behind units that are written, of which this is the last."""
+        self.end_physical = at8(last) + at4(last + 8)
+        if whole:
+            self._mended = end
+        if self.highest < end - 1:
+            self.highest = end - 1
+        # Last: a thread that sees this end sees the rest.
+        self.max_offset = end
+
+
+@cython.cclass
+class _Writes:
+    """Writes that are made together, without the interpreter.
+
+    A queue that has them already in its window has a descriptor of -1 here.  Behind the units of
+    others there are zeros up to where a window would need them.
+    """
+
+    count: cython.int
+    queues: list
+    ends: cython.p_void[64]
+    texts: cython.p_const_char[64]
+    places: cython.longlong[64]
+    sizes: cython.longlong[64]
+    tails: cython.longlong[64]
+    fds: cython.int[64]
+
+    def __cinit__(self) -> None:
+        self.queues = []
+
+    @cython.cfunc
+    def _has(self, queue: QueueEnd) -> cython.bint:
+        number: cython.int
+        for number in range(self.count):
+            if self.ends[number] == cython.cast(cython.p_void, queue):
+                return True
+        return False
+
+    @cython.cfunc
+    def _add(
+        self,
+        queue: QueueEnd,
+        place: cython.longlong,
+        text: cython.p_const_char,
+        size: cython.longlong,
+        file_size: cython.longlong,
+        stored: cython.bint,
+    ) -> cython.void:
+        count: cython.int = self.count
+        end: cython.longlong = place + size
+        self.queues.append(queue)
+        self.ends[count] = cython.cast(cython.p_void, queue)
+        self.texts[count], self.places[count], self.sizes[count] = text, place, size
+        self.fds[count], self.tails[count] = -1, 0
+        if not stored:
+            self.fds[count] = queue.fd
+            queue.writes += 1
+            if queue.writes >= _WRITES:
+                self.tails[count] = min((end + _PAGE - 1) // _PAGE * _PAGE, file_size) - end
+        self.count = count + 1
+
+    @cython.cfunc
+    def _write(self) -> cython.int:
+        """Make them.
+
+        @return: How many are whole.
+        """
+        parts = cython.declare(iovec[2])
+        number: cython.int = 0
+        size: cython.longlong
+        with cython.nogil:
+            while number < self.count:
+                if self.fds[number] >= 0:
+                    parts[0].iov_base = cython.cast(cython.p_void, self.texts[number])
+                    parts[0].iov_len = self.sizes[number]
+                    parts[1].iov_base = cython.cast(cython.p_void, _zeros)
+                    parts[1].iov_len = self.tails[number]
+                    size = pwritev(self.fds[number], parts, 2, self.places[number])
+                    if size < self.sizes[number]:
+                        break
+                    if size < self.sizes[number] + self.tails[number]:
+                        self.tails[number] = 0
+                number += 1
+        return number
+
+    @cython.cfunc
+    def _window(self, number: cython.int) -> cython.void:
+        """Have a window behind what was written, if zeros are there for one."""
+        queue: QueueEnd = self.queues[number]
+        end: cython.longlong = self.places[number] + self.sizes[number]
+        if self.tails[number]:
+            queue._open(self.fds[number], end)
+            if queue.window != cython.NULL:
+                queue.ready = end + self.tails[number]
+
 
 @cython.cclass
 class Tally:
@@ -221,109 +365,40 @@ def write_usual(
     @return: The number of the first run that was not written: it is unusual, had no room, or is
         one too many.
     """
-    texts = cython.declare(cython.p_const_char[64])
-    places = cython.declare(cython.longlong[64])
-    sizes = cython.declare(cython.longlong[64])
-    # Of those that are not written through a window: zeros behind them, and the file.
-    tails = cython.declare(cython.longlong[64])
-    fds = cython.declare(cython.int[64])
-    ends = cython.declare(cython.p_void[64])
-    parts = cython.declare(iovec[2])
-    count: cython.int = 0
-    written: cython.int = 0
-    other: cython.int
-    first: cython.longlong
-    end: cython.longlong
+    writes: _Writes = _Writes()
+    number: cython.int
+    place: cython.longlong
+    stored: cython.bint
     stop: cython.Py_ssize_t = min(at + min(most, 64), len(runs))
-    files: dict = cython.cast(dict, opened)
-    lasts: list = []
-    while at + count < stop:
-        run: tuple = runs[at + count]
+    while at + writes.count < stop:
+        run: tuple = runs[at + writes.count]
         key: tuple = run[0]
+        first: cython.longlong = run[1]
         raw: bytes = run[2]
-        first = run[1]
         queue: QueueEnd = queues.get(key)
         if queue is None or (deleted and key[0] in deleted):
             break
-        if queue.max_offset != first or not 0 < first < _OFFSET_MAX:
+        # Units of the same queue before these move its end first.
+        if not queue._usual(first, raw, whole, file_size) or writes._has(queue):
             break
-        if queue._min_physical == _NOWHERE or (whole and queue._mended != first):
+        place = first * _UNIT - queue.file_start
+        stored = queue._stored(place, raw, len(raw))
+        if not stored and not queue._opened(opened, full, closed):
             break
-        sizes[count] = len(raw)
-        places[count] = first * _UNIT - queue.file_start
-        end = places[count] + sizes[count]
-        # At the very beginning of a file it has to be made.
-        if queue.file_start < 0 or places[count] <= 0 or end > file_size:
-            break
-        text: cython.p_const_char = raw
-        if sizes[count] < _UNIT:
-            break
-        if at4(cython.cast(cython.p_const_uchar, text) + sizes[count] - 12) == _BLANK:
-            break
-        for other in range(count):
-            if ends[other] == cython.cast(cython.p_void, queue):
-                break
-        else:
-            fds[count] = -1
-            if end <= queue.ready and places[count] >= queue.window_at:
-                memcpy(queue.window + places[count] - queue.window_at, text, sizes[count])
-                queue.used = True
-            else:
-                if full or queue.closed != closed:
-                    fd: object = files.get(queue.file)
-                    if fd is None:
-                        break
-                    queue.fd, queue.closed = fd, closed
-                if full:
-                    opened.move_to_end(queue.file)
-                fds[count] = queue.fd
-                tails[count] = 0
-                queue.writes += 1
-                if queue.writes >= _WRITES:
-                    tails[count] = min((end + _PAGE - 1) // _PAGE * _PAGE, file_size) - end
-            if queue.swept != swept:
-                dirty.add(queue.file)
-                queue.swept = swept
-            lasts.append(queue)
-            ends[count] = cython.cast(cython.p_void, queue)
-            texts[count] = text
-            count += 1
-            continue
-        break  # its units before these move its end first
-    with cython.nogil:
-        while written < count:
-            if fds[written] >= 0:
-                parts[0].iov_base = cython.cast(cython.p_void, texts[written])
-                parts[0].iov_len = sizes[written]
-                parts[1].iov_base = cython.cast(cython.p_void, _zeros)
-                parts[1].iov_len = tails[written]
-                end = pwritev(fds[written], parts, 2, places[written])
-                if end < sizes[written]:
-                    break
-                if end < sizes[written] + tails[written]:
-                    tails[written] = 0
-            written += 1
-    for other in range(written):
-        run = runs[at + other]
-        queue = lasts[other]
-        first = run[1]
-        end = first + sizes[other] // _UNIT
-        unit: cython.p_const_uchar = (
-            cython.cast(cython.p_const_uchar, texts[other]) + sizes[other] - _UNIT
-        )
-        queue.end_physical = at8(unit) + at4(unit + 8)
-        tally._add(queue, texts[other], sizes[other])
-        if whole:
-            queue._mended = end
-        if queue.highest < end - 1:
-            queue.highest = end - 1
-        if fds[other] >= 0 and tails[other]:
-            queue._open(fds[other], places[other] + sizes[other])
-            if queue.window != cython.NULL:
-                queue.ready = places[other] + sizes[other] + tails[other]
-        # Last: a thread that sees this end sees the rest.
-        queue.max_offset = end
-        key = run[0]
+        if queue.swept != swept:
+            dirty.add(queue.file)
+            queue.swept = swept
+        writes._add(queue, place, raw, len(raw), file_size, stored)
+    written: cython.int = writes._write()
+    for number in range(written):
+        run = runs[at + number]
+        key, first, raw = run
+        queue = writes.queues[number]
+        writes._window(number)
+        tally._add(queue, raw, len(raw))
+        end: cython.longlong = first + len(raw) // _UNIT
+        last: cython.p_const_uchar = cython.cast(cython.p_const_uchar, raw) + len(raw) - _UNIT
+        queue._move(end, last, whole)
         moved[key] = end
         before: tuple = news.get(key)
         news[key] = (first if before is None else before[0], end)
