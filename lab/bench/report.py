@@ -56,12 +56,20 @@ def missed(lines: Sequence[Line]) -> str:
     return ", ".join(line.what for line in lines if line.met is False) or "none"
 
 
+def with_run(page: str, run: str, lines: Sequence[Line]) -> str:
+    """A page with one more run at its end, a line with the ratios of all that have a goal; one of
+    the same name goes.
+    """
+    above, _, runs = page.partition(RUNS)
+    before = [line for line in runs.splitlines() if line and not line.startswith(f"- {run}:")]
+    told = "; ".join(f"{line.what} {line.ratio or line.ours}" for line in lines if line.goal)
+    return above.rstrip() + "\n" + RUNS + "\n".join([*before, f"- {run}: {told}"]) + "\n"
+
+
 def page(command: str, facts: Sequence[str], lines: Sequence[Line], old: str, commit: str) -> str:
     """A whole page of results, with the prose and the runs of the page as it was."""
     old, _, runs = old.partition(RUNS)
     _, found, prose = old.partition("\n## ")
-    before = [run for run in runs.splitlines() if run and not run.startswith(f"- {commit}:")]
-    told = "; ".join(f"{line.what} {line.ratio or line.ours}" for line in lines if line.goal)
     text = [
         f"# Results of `make {command}`",
         "",
@@ -74,10 +82,9 @@ def page(command: str, facts: Sequence[str], lines: Sequence[Line], old: str, co
         *table(lines),
         "",
         f"Goals missed in this run: {missed(lines)}.",
-        (found + prose).rstrip(),
-        RUNS + "\n".join([*before, f"- {commit}: {told}"]),
+        found + prose,
     ]
-    return "\n".join(text) + "\n"
+    return with_run("\n".join(text) + RUNS + runs, commit, lines)
 
 
 def commit() -> str:

@@ -1,9 +1,11 @@
 """The table of measurements: each row says what is set up, what load each contender gets in turn,
 and which figures of it are told, with their goals.
 
-Options of all benches: C{[ROW...]} or C{--only ROW...} for some rows, C{--quick} (or C{--short})
-for less of all; both write nothing.  What stands beside stock RocketMQ, which Maven fetches, has
-C{--rocketmq VERSION}; without Maven or a JDK nothing is measured, and the exit code is 0.
+Options of all benches: C{[ROW...]} or C{--only ROW...} for some rows, which write nothing, and
+C{--quick} (or C{--short}) for less of all: ten minutes before a release, of which the page keeps a
+line of ratios where all rows were measured.  What stands beside stock RocketMQ, which Maven
+fetches, has C{--rocketmq VERSION}; without Maven or a JDK nothing is measured, and the exit code is
+0.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ from typing import Any
 from attrs import define, frozen
 
 from lab.bench.facts import machine, warm_memory, work_folder
-from lab.bench.report import RESULTS, Line, commit, missed, page, spread, table
+from lab.bench.report import RESULTS, Line, commit, missed, page, spread, table, with_run
 from lab.bench.stock import Peer, java_version
 from lab.stock import jars
 
 GIB = 1 << 30
+
+SHORT = 500.0
+"""Seconds of a short run after which it begins no other row: so it takes ten minutes at most."""
 
 Seen = Mapping[str, float]
 """What a load gives, by the figures' names."""
@@ -187,7 +192,7 @@ class Bench:
         parser.add_argument("names", nargs="*", metavar="ROW", help=", ".join(names))
         parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="the same")
         parser.add_argument(
-            "--quick", "--short", action="store_true", help="less of all, nothing is written"
+            "--quick", "--short", action="store_true", help="less of all, in ten minutes"
         )
         if self.versions:
             parser.add_argument("--rocketmq", choices=self.versions, default=self.versions[0])
@@ -207,7 +212,7 @@ class Bench:
         signal.signal(signal.SIGTERM, self._give_up)
         signal.setitimer(signal.ITIMER_REAL, self.limit)
         rows = [row for row in self.rows if not only or row.name in only]
-        self._measure(rows, version, options.quick, kept=not (only or options.quick))
+        self._measure(rows, version, options.quick, kept=not only)
         return 0
 
     def _give_up(self, number: int, frame: FrameType | None) -> None:
@@ -230,6 +235,8 @@ class Bench:
             for row in rows:
                 print(f"\n# {row.name}", flush=True)
                 try:
+                    if quick and time.monotonic() - begun > SHORT:
+                        raise jars.Missing("no time is left")
                     found = row.measure(field)
                 except jars.Missing as error:
                     facts.append(f"{row.name} was not measured: {error}")
@@ -238,17 +245,24 @@ class Bench:
                 lines += found
                 took = f"took {(time.monotonic() - begun) / 60:.1f} minutes"
                 print("\n".join([*table(found), took]), flush=True)
-                if kept:
+                if kept and not quick:
                     # After each, so that an interrupted run leaves what it found.
-                    self.keep(version, [*facts, took], lines)
+                    self.keep(version, [*facts, took], lines, quick)
         finally:
             field.end()
+        if kept and quick:
+            print("\n".join(["\n# all", *facts, *table(lines)]))
+            self.keep(version, facts, lines, quick)
         print(f"\nmissed: {missed(lines)}")
 
-    def keep(self, version: str, facts: Sequence[str], lines: Sequence[Line]) -> None:
+    def keep(self, version: str, facts: Sequence[str], lines: Sequence[Line], quick: bool) -> None:
         name = "RESULTS" + self.name.removeprefix("bench")
         if self.versions and version != self.versions[0]:
             name += f"-{version}"
         path = RESULTS / f"{name}.md"
         old = path.read_text(encoding="utf-8") if path.exists() else ""
-        path.write_text(page(self.name, facts, lines, old, commit()), encoding="utf-8")
+        if quick:
+            text = with_run(old, f"{commit()}, short", lines)
+        else:
+            text = page(self.name, facts, lines, old, commit())
+        path.write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ from lab.bench import table
 from lab.bench.__main__ import BENCH
 from lab.bench.clients import BENCH as CLIENTS
 from lab.bench.java import BENCH as JAVA
-from lab.bench.report import RUNS, Line, page
+from lab.bench.report import RUNS, Line, page, with_run
 from lab.bench.sets import BENCH as SETS
 from lab.bench.table import Bench, Field, Figure, Row, Seen, Turn
 
@@ -81,6 +81,9 @@ class PageTests(SynchronousTestCase):
         self.assertNotIn("Old", text)
         self.assertTrue(text.endswith(RUNS + "- aaa: writes 1.00\n- bbb: writes 0.50\n"))
         self.assertEqual(page("bench", ["a fact"], self.LINES, text, "bbb"), text)
+        short = with_run(text, "ccc, short", self.LINES)
+        self.assertEqual(short, text + "- ccc, short: writes 0.50\n")
+        self.assertEqual(with_run(short, "ccc, short", self.LINES), short)
 
     def test_new(self) -> None:
         """A page that was not there begins with its first run."""
@@ -109,7 +112,14 @@ class BenchTests(SynchronousTestCase):
         self.patch(signal, "signal", lambda number, call: None)
         self.patch(signal, "setitimer", lambda which, seconds: None)
         self.patch(table, "warm_memory", lambda size: 0)
-        self.patch(Bench, "keep", lambda *_: self.fail("nothing is kept"))
+        self.kept: list[tuple[list[str], bool]] = []
+        self.patch(
+            Bench,
+            "keep",
+            lambda _, version, facts, lines, quick: self.kept.append(
+                ([line.what for line in lines], quick)
+            ),
+        )
         self.said = io.StringIO()
         with redirect_stdout(self.said):
             self.assertEqual(bench.main(arguments), 0)
@@ -121,13 +131,24 @@ class BenchTests(SynchronousTestCase):
         self.assertIn(
             "| two | 1.00 s [1.00..1.00] | other 1.00 s [1.00..1.00] |", self.said.getvalue()
         )
+        self.assertEqual(self.kept, [], "of all rows only")
 
     def test_short(self) -> None:
-        """A short run measures all rows, once."""
+        """A short run measures all rows, once; it tells them together, and keeps a line."""
         for option in ("--quick", "--short"):
             self.assertEqual(
                 self.run_rows(option), ["x-1 quick", "o-1 quick", "o0 quick", "x0 quick"] * 3
             )
+            _, _, whole = self.said.getvalue().partition("\n# all\n")
+            self.assertEqual([whole.count(f"\n| {name} |") for name in ("one", "three")], [1, 1])
+            self.assertEqual(self.kept, [(["one", "two", "three"], True)])
+
+    def test_no_time(self) -> None:
+        """A row that a short run has no time for is named."""
+        self.patch(table, "SHORT", -1.0)
+        self.assertEqual(self.run_rows("--short"), [])
+        for name in ("one", "two", "three"):
+            self.assertIn(f"{name} was not measured: no time is left", self.said.getvalue())
 
     def test_only(self) -> None:
         """Some rows are measured in the table's order, whichever way they are named."""
