@@ -38,6 +38,11 @@ TURN = 1024 * 1024
 Most bytes one connection sends in one reactor turn, so that the others get theirs.
 """
 
+AT_ONCE = 256 * 1024
+"""
+Most bytes that are sent in the call that writes them: a batch of messages, or a pull's answer.
+"""
+
 IOV_PARTS = 512
 """
 Most parts in one C{sendmsg}.  Linux allows 1024 (C{IOV_MAX}); 32 KiB frames need 64 for L{TURN}.
@@ -70,8 +75,8 @@ class ZeroCopyServer(tcp.Server):
     def writeParts(self, parts: Sequence[Part]) -> None:
         """Send parts after everything written before them.
 
-        Up to C{bufferSize} bytes (64 KiB) with nothing queued are sent before this returns, as far
-        as the socket takes them.  More than that is always left to the reactor's turns and pauses a
+        Up to L{AT_ONCE} bytes with nothing queued are sent before this returns, as far as the
+        socket takes them.  More than that is always left to the reactor's turns and pauses a
         registered push producer, which is resumed when all is sent: a producer that writes all it
         has, up to L{TURN}, in one call needs no timer and starves no other connection.
 
@@ -88,7 +93,7 @@ class ZeroCopyServer(tcp.Server):
         if size < JOIN_BELOW:
             parts = (b"".join(parts),)
         sent = 0
-        if size <= self.bufferSize and not self.queued:
+        if size <= AT_ONCE and not self.queued:
             sent = self._send_now(parts)
             if sent == size:
                 return

@@ -35,7 +35,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from rmqha.net.zero_copy_receive import ZeroCopyClient, ZeroCopyClientEndpoint, scatter
-from rmqha.net.zero_copy_send import TURN, ZeroCopyServer, ZeroCopyServerEndpoint, regions
+from rmqha.net.zero_copy_send import AT_ONCE, TURN, ZeroCopyServer, ZeroCopyServerEndpoint, regions
 from tests.support.ha_frames import encode_header
 from tests.support.sinks import MemorySink
 
@@ -203,9 +203,9 @@ class RegionTests(LoopbackTestCase):
         self.assertEqual(got, b"header" + b"body" * 300 + b"header" + b"body" * 5000)
 
     async def test_bulk_is_left_to_turns(self) -> None:
-        """More than C{bufferSize} waits for the reactor, whatever the socket would take."""
+        """More than L{AT_ONCE} bytes wait for the reactor, whatever the socket would take."""
         transport, _, client = await self.join()
-        body = memoryview(bytes(transport.bufferSize + 1))
+        body = memoryview(bytes(AT_ONCE + 1))
         transport.writeParts([body])
         self.assertEqual(transport.queued, len(body))
         await client.until(len(body))

@@ -434,7 +434,7 @@ class SlaveProtocol(Protocol):
         """
         if offset != self.cursor:
             raise FrameOffsetMismatch(self.cursor or 0, offset)
-        self._frame = size
+        self._frame, self._master_idle = size, False
 
     def room(self, offset: int, left: int) -> memoryview:
         """Where the next body bytes go (scatter path)."""
@@ -500,6 +500,8 @@ class SlaveProtocol(Protocol):
         turn, self._turn = self._turn, 0
         self.speed.count(turn)
         if self.cursor >= self.own_end and self._head is None:
+            if not (turn or self._master_idle):
+                return  # a header, which a stock master sends by itself
             self._verify()
             # First of all: a write waits for it.
             self.report_progress()

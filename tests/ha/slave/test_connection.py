@@ -525,6 +525,23 @@ class SinkTests(SlaveCase):
         file = log.folder.at(8699)
         self.assertFalse(any(file.view[8700 - file.start :]))
 
+    def test_header_alone(self) -> None:
+        """A header that comes before its body, as from a stock master, is no news; its body is."""
+        log, data = self.log(), content(self.filled(700, 700))
+        connection = self.connect(log)
+        connection.frame(0, data[:800])
+        told, ends = list[int](), len(self.owner.told)
+        log.appended.append(lambda: told.append(log.end))
+        self.slave.frame_starts(800, 600)
+        self.slave.turn_ends()
+        self.assertEqual((told, self.owner.told[ends:]), ([], []))
+        room = self.slave.room(800, 600)
+        room[:] = data[800:]
+        self.slave.body_received(600)
+        self.slave.frame_ends()
+        self.slave.turn_ends()
+        self.assertEqual((told, len(self.owner.told)), ([1400], ends + 1))
+
     def test_refuses(self) -> None:
         """A frame elsewhere is refused before any of it is read."""
         log = self.log()
