@@ -36,6 +36,9 @@ GROUP = "poppers"
 
 COUNT = 400
 
+HALF = 5_000
+"""Messages before a member stands still, and meanwhile."""
+
 BY_V2 = {"enableRetryTopicV2": "true"}
 """Has messages come again by the topics of which a group's name cannot be another one's."""
 
@@ -77,22 +80,22 @@ class JavaConsumerTests(SiteTestCase):
             self.mode("Popped", "POP")
             members = self.members(3)
             self.serving.until(lambda status: self.waiting(status) >= 3, "they wait", 60)
-            java.send_surely("Popped", [f"first {n}" for n in range(COUNT)])
-            self.until_all(members, "first", 90)
+            java.send_surely("Popped", [f"first {n}" for n in range(HALF)])
+            self.until_all(members, "first", 90, HALF)
             self.assertTrue(all(member.got for member in members), "each has a share")
             dead = members[0]
             dead.client.process.freeze()
-            java.send_surely("Popped", [f"second {n}" for n in range(COUNT)])
+            java.send_surely("Popped", [f"second {n}" for n in range(HALF)])
 
             def others_have_the_rest(status: dict[str, Any]) -> bool:
                 got = {body for member in members[1:] for body in member.bodies}
                 seen = sum(body.startswith("second") for body in got)
-                return 0 < self.held(status) == COUNT - seen
+                return 0 < self.held(status) == HALF - seen
 
             told = self.serving.until(others_have_the_rest, "it is handed some", 30)
             killed = time.monotonic()
             dead.client.process.kill9()
-            self.until_all(members, "second", 120)
+            self.until_all(members, "second", 120, HALF)
             waited = time.monotonic() - killed
             counts = Counter(body for member in members for body in member.bodies)
             again = sum(counts.values()) - len(counts)
@@ -179,9 +182,11 @@ class JavaConsumerTests(SiteTestCase):
         """How many messages are handed out and not acknowledged."""
         return int(status["remoting"]["pop"]["unacked"].get(GROUP, 0))
 
-    def until_all(self, members: list[Consumer], word: str, seconds: float) -> None:
+    def until_all(
+        self, members: list[Consumer], word: str, seconds: float, count: int = COUNT
+    ) -> None:
         """Wait until each message of a kind came."""
-        wanted = {f"{word} {n}" for n in range(COUNT)}
+        wanted = {f"{word} {n}" for n in range(count)}
 
         def left() -> set[str]:
             return wanted.difference(*(member.bodies for member in members))
