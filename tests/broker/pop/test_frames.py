@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.broker.pop import pop
-from rmqha.config.broker_settings import BrokerSettings, PullSettings
+from rmqha.config.broker_settings import BrokerSettings, PopSettings, PullSettings
 from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig, TopicConfig
-from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
-from tests.broker.pop.support import PopTestCase
+from tests.broker.pop.support import PopTestCase, bodies
 from tests.broker.support import NOW, SEND_V2, sending
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "pop"
@@ -150,6 +150,23 @@ class FrameTests(PopTestCase):
             self.assert_alike(asked, answer)
             if "popTime" in answer.ext:
                 times[asked["respHeader"]["extFields"]["popTime"]] = answer.ext["popTime"]
+
+    def test_retry_v2(self) -> None:
+        """What comes again by a topic whose name cannot be another group's."""
+        frames = exchanges("retry-v2")
+        self.jump = frames[0]["ext"]["bornTime"] - NOW
+        self.serve(pop=PopSettings(retry_v2=True))
+        self.put(b"0", b"1")
+        self.assertEqual(len(bodies(self.pop(invisibleTime=1000))), 2)
+        times = "", ""
+        for asked in frames:
+            ext = asked["ext"] | {"extraInfo": asked["ext"].get("extraInfo", "").replace(*times)}
+            answer = self.ask_at(asked | {"ext": ext})
+            self.assert_alike(asked, answer)
+            if "popTime" in answer.ext:
+                times = asked["respHeader"]["extFields"]["popTime"], answer.ext["popTime"]
+        self.skips(3)
+        self.assertEqual(self.pop().code, ResponseCode.POLLING_TIMEOUT, "both are done with")
 
     def test_reset(self) -> None:
         """An administrator moves a group that pops: it goes on there."""
