@@ -177,7 +177,8 @@ class Revival:
                 told = {} if record is None else record.properties
                 mine = told.get(REAL_TOPIC, place[0]) == self.topic and TIMER_DEQUEUED not in told
                 point = self._read(record) if record is not None and mine else None
-                if isinstance(point, CheckPoint) and point.behind is not None:
+                if record and isinstance(point, CheckPoint) and point.behind is not None:
+                    self._bring_back(point, record.offset)
                     points.append((point.offsets[0], point.behind, point))
                 yield
         for begin, behind, point in sorted(points, key=itemgetter(0)):
@@ -207,7 +208,20 @@ class Revival:
                 if found.pop_time < self._met.handed.setdefault(message, found.pop_time):
                     acked = acked | {message[-1]}
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
+                self._bring_back(found, record.offset)
                 self.points.add(found, acked)
+
+    def _bring_back(self, point: CheckPoint, stored: int) -> None:
+        """Know a group that a former master handed messages: a slave that takes over has offsets of
+        a moment ago, and groups of seconds ago.
+
+        @param stored: Physical offset of the record of the check point.
+        """
+        starts = self.state.epochs.journal.starts
+        if not starts or stored >= starts[-1].start:
+            return
+        if self.state.offsets.get(point.group, point.topic, point.queue_id) is not None:
+            self.state.groups.bring_back(point.group)
 
     def is_finished(self, record: Record) -> bool:
         """Whether nothing is left of a check point that was due when the log ended: what has its

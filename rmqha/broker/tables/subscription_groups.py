@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from twisted.logger import Logger
+
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
@@ -46,6 +48,8 @@ class Groups(ConfigTable[GroupConfig, GroupTable, BrokerSettings]):
 
     NAME, BODY, ROWS = SUBSCRIPTION_GROUPS, GroupTable, "subscription_group_table"
 
+    _log = Logger()
+
     def presets(self) -> dict[str, GroupConfig]:
         return {name: GroupConfig(group_name=name) for name in PRESET_GROUPS}
 
@@ -67,6 +71,16 @@ class Groups(ConfigTable[GroupConfig, GroupTable, BrokerSettings]):
         found = GroupConfig(group_name=name)
         self.put(found)
         return found
+
+    def bring_back(self, name: str) -> None:
+        """Make a group again that was handed messages, and that the table does not have."""
+        if self.get(name) is None:
+            self._log.warn(
+                "Group {group} was handed messages and is not in {path}: made again",
+                group=name,
+                path=self.file.path.name,
+            )
+            self.put(GroupConfig(group_name=name))
 
     def put(self, config: GroupConfig) -> None:
         """Make a group, or change it."""

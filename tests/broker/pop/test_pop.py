@@ -12,12 +12,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from rmqha.broker import broker
 from rmqha.broker.pop.acks import AckRequests
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.master_epoch import EpochJournal, MasterEpochs
 from rmqha.store.log.flush import Flusher
 from rmqha.wire.log.pop_record import CheckPoint
 from rmqha.wire.log.properties import encode
@@ -574,6 +576,26 @@ class RestartTests(ServedTestCase):
         self.serving.timers._cancel()
         self.close_store(self.serving.store)
         self.serve(**settings)
+
+    def test_group_not_told(self) -> None:
+        """A slave that takes over may not have heard of a group yet that was handed messages: its
+        position, and what it is not done with, are as the log says.
+        """
+        self.put(b"a", b"b", b"c")
+        self.assertEqual(self.popped(maxMsgNums=1), [b"a"])
+        self.passes(0.2)
+        self.assertEqual(bodies(self.pop(maxMsgNums=1)), [b"b"])
+        self.serving.timers._cancel()
+        self.close_store(self.serving.store)
+        for file in (self.root / "config").glob("subscriptionGroup.json*"):
+            file.unlink()
+        journal = EpochJournal().raised(self.serving.store.log.end)
+        self.patch(broker, "MasterEpochs", lambda *_: MasterEpochs(*_, journal))
+        self.serve()
+        self.passes(0.05)
+        self.assertEqual(self.popped(), [b"c"])
+        self.skips(12)
+        self.assertEqual(self.popped(), [b"b"])
 
     def test_open(self) -> None:
         """What was handed out is not handed out again; what is not done with comes again, and an
