@@ -590,7 +590,9 @@ class RestartTests(ServedTestCase):
         for file in (self.root / "config").glob("subscriptionGroup.json*"):
             file.unlink()
         journal = EpochJournal().raised(self.serving.store.log.end)
-        self.patch(broker, "MasterEpochs", lambda *_: MasterEpochs(*_, journal))
+        self.patch(
+            broker, "MasterEpochs", lambda root, in_thread: MasterEpochs(root, in_thread, journal)
+        )
         self.serve()
         self.passes(0.05)
         self.assertEqual(self.popped(), [b"c"])
