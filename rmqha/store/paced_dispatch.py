@@ -91,17 +91,27 @@ class PacedDispatch:
 
     _log = Logger()
 
+    def __attrs_post_init__(self) -> None:
+        self.dispatcher.on_wait = self._on_wait
+
     def soon(self) -> None:
         """Records came: dispatch them soon."""
-        if self._next is None:
-            clock, dispatcher = self.environment.clock, self.dispatcher
-            if dispatcher.urgent():
-                # The reactor waits whole milliseconds: what is left of one would become one.
-                pause = max(0.0, round(self._due - clock.seconds(), 3))
-            else:
-                alone = not self._busy and dispatcher.awaited()
-                pause = LIVE_PAUSE if alone else BUSY_PAUSE
+        clock, next_run = self.environment.clock, self._next
+        if self.dispatcher.urgent():
+            # The reactor waits whole milliseconds: what is left of one would become one.
+            pause = max(0.0, round(self._due - clock.seconds(), 3))
+            if next_run is not None and not self.starved:
+                next_run.reset(min(pause, max(0.0, next_run.getTime() - clock.seconds())))
+        else:
+            alone = not self._busy and self.dispatcher.awaited()
+            pause = LIVE_PAUSE if alone else BUSY_PAUSE
+        if next_run is None:
             self._next = clock.callLater(pause, self._run)
+
+    def _on_wait(self) -> None:
+        """Somebody waits from now on, maybe for what came in the same turn."""
+        if self._next is not None:
+            self.soon()
 
     def starve(self, error: DiskFull) -> None:
         """Queues and index lack something, as there is no room: go on when there is."""

@@ -44,6 +44,7 @@ class Behind:
     runs: list[tuple[float, int | None]] = field(factory=list)
     urgent: Callable[[], bool] = bool
     awaited: Callable[[], bool] = lambda: True
+    on_wait: Callable[[], None] = lambda: None
 
     def run(self, budget: float, near: int | None = None) -> bool:
         self.runs.append((budget, near))
@@ -124,6 +125,39 @@ class SliceTests(SynchronousTestCase):
             paced.soon()
             self.clock.advance(TURN)
             self.assertEqual(len(stub.runs), runs)
+
+    def test_urgent_after_an_append(self) -> None:
+        """A pop that begins to wait after a message was stored does not wait for the millisecond
+        of those that did not hurry; nor does a message behind one for which nobody waits.
+        """
+        stub = Behind(BUSY // 16, step=BUSY // 16)
+        paced = self.paced(stub)
+        self.clock.advance(1.0)
+        for hurry in (stub.on_wait, paced.soon):
+            stub.urgent = bool
+            paced.soon()
+            stub.on_wait()
+            self.clock.advance(TURN)
+            runs = len(stub.runs)
+            stub.urgent = lambda: True
+            hurry()
+            self.clock.advance(TURN)
+            self.assertEqual(len(stub.runs), runs + 1)
+
+    def test_wait_without_records(self) -> None:
+        """Where nothing came a wait dispatches nothing, and where there is no room it changes
+        nothing.
+        """
+        stub = Behind(0, urgent=lambda: True)
+        paced = self.paced(stub)
+        stub.on_wait()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        paced.soon()
+        paced.starved = True
+        (planned,) = self.clock.getDelayedCalls()
+        planned.reset(paced_dispatch.RETRY)
+        stub.on_wait()
+        self.assertEqual(planned.getTime(), paced_dispatch.RETRY)
 
     def test_urgent_with_more(self) -> None:
         """The more came, the longer what comes next waits then."""

@@ -56,10 +56,13 @@ class Polling:
     """All that wait.
 
     @ivar count: How many there are.
+    @ivar on_wait: Called when one begins to wait.
     """
 
     clock: IReactorTime
     count: int = field(default=0, init=False)
+    on_wait: Callable[[], None] = field(default=lambda: None, init=False)
+    _answers: bool = field(default=False, init=False)
     # In the order of their deadlines, as most wait equally long.
     _waits: dict[Place, list[Wait]] = field(factory=dict, init=False)
     # By topic, retry topics among them: who is woken.
@@ -73,6 +76,10 @@ class Polling:
     def has_room(self, place: Place) -> bool:
         """Whether one more may wait."""
         return self.count < MOST and self.waiting(place) < MOST_OF_QUEUE
+
+    def urgent(self) -> bool:
+        """Whether somebody waits for what is stored now: nobody does for a check point."""
+        return self.count > 0 and not self._answers
 
     def hold(self, place: Place, wish: Hashable, seconds: float, answer: Again) -> Deferred[Answer]:
         """Wait.
@@ -96,6 +103,7 @@ class Polling:
             at -= 1
         waits.insert(at, wait)
         self.count += 1
+        self.on_wait()
         return waiting
 
     def on_units(self, moves: Moves) -> None:
@@ -140,12 +148,15 @@ class Polling:
 
     def _answer(self, wait: Wait, *, last: bool) -> bool:
         """@return: Whether there was an answer."""
+        self._answers = True
         try:
             answer = wait.answer(last)
         except Exception:
             self._drop(wait)
             wait.waiting.errback(Failure())
             return True
+        finally:
+            self._answers = False
         if answer is None:
             return False
         self._drop(wait)

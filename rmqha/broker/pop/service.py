@@ -61,7 +61,8 @@ class PopService:
         store.dispatcher.on_units.append(self.polling.on_units)
         store.dispatcher.on_pause.append(self.polling.on_pause)
         # A message that is popped is stored, and then its check point, before it leaves.
-        store.dispatcher.urgent = lambda: self.polling.count > 0
+        store.dispatcher.urgent = self.polling.urgent
+        self.polling.on_wait = store.dispatcher.on_wait
         self.revival.on_ready = self.polling.wake_all
         self.revival.on_due = self.acks.store_gathered
 

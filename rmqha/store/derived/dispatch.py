@@ -174,6 +174,7 @@ class Dispatcher:
     @ivar on_pause: Called when a run ends, once for all units it brought.
     @ivar urgent: Whether somebody waits whose way is so long that a run should begin at once.
     @ivar awaited: Whether anybody waits at all.
+    @ivar on_wait: Called when somebody for whom it is urgent begins to wait.
     """
 
     _log = Logger()
@@ -197,6 +198,7 @@ class Dispatcher:
     on_pause: list[Callable[[], None]] = field(init=False, factory=list)
     urgent: Callable[[], bool] = field(init=False, default=bool)
     awaited: Callable[[], bool] = field(init=False, default=lambda: True)
+    on_wait: Callable[[], None] = field(init=False, default=lambda: None)
     # Where the pass over the whole log began, -1 when this run is none.
     _whole: int = field(init=False, default=-1)
     _passing: bool = field(init=False, default=False)

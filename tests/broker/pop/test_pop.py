@@ -919,6 +919,27 @@ class WaitingTests(ServedTestCase):
         self.assertEqual(bodies(answer), [b"a"])
         self.assertEqual(self.serving.pop.polling.count, 0)
 
+    def test_check_point_does_not_hurry(self) -> None:
+        """The check point of what woke somebody is dispatched with what comes next, and not before
+        his next request.
+        """
+        self.waits()
+        self.waits(queueId=1)
+        self.put(b"a")
+        self.who.heard()
+        self.passes(0.02)
+        self.waits()
+        tell = sending("T", queue_id=0, properties={"UNIQ_KEY": "V", "TAGS": "A"})
+        self.client().ask(SEND_V2, tell, b"b")
+        self.clock.advance(0)
+        (answer,) = self.who.heard()
+        self.assertEqual(bodies(answer), [b"b"])
+        self.clock.advance(0)
+        store = self.serving.store
+        self.assertLess(store.dispatcher.position, store.log.end)
+        self.passes(0.004)
+        self.assertEqual(store.dispatcher.position, store.log.end)
+
     def test_nothing(self) -> None:
         """It ends shortly before its time."""
         self.waits()
