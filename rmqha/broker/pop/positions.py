@@ -8,6 +8,7 @@ Between the two it is here.  Whoever commits an offset meanwhile decides.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TypeAlias
 
 from attrs import define, field
@@ -39,11 +40,13 @@ class PopPositions:
     """All groups' positions.
 
     @ivar asked: By group and topic who has popped since the start, whether it was handed any.
+    @ivar on_set_back: Called before somebody commits a lower offset, with that.
     """
 
     offsets: ConsumerOffsetTable
     store: Store
     asked: set[tuple[str, str]] = field(factory=set, init=False)
+    on_set_back: Callable[[Place, int], None] = field(default=lambda *_: None, init=False)
     _moves: dict[Place, list[Move]] = field(factory=dict, init=False)
     # Those whose check point is stored.
     _stored: deque[Move] = field(factory=deque, init=False)
@@ -115,7 +118,7 @@ class PopPositions:
         self.store.dispatcher.on_pause.remove(self._settle)
         self.store.log.flush_listeners.remove(self._settle)
         for place in tuple(self._moves):
-            self._committed(*place, 0)
+            self._stay(place)
 
     def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
         """A group or a topic is gone."""
@@ -126,10 +129,20 @@ class PopPositions:
         self.asked = {pair for pair in self.asked if not gone(pair)}
         for place in [*self._moves, *self._popped, *self._behind]:
             if gone(place):
-                self._committed(*place, 0)
+                self._stay(place)
                 self._popped.pop(place, None)
 
+    def handed_out(self, place: Place) -> bool:
+        """Whether messages of a queue were handed out since the start."""
+        return place in self._popped
+
     def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self._behind.pop((group, topic, queue_id), None)
-        for move in self._moves.pop((group, topic, queue_id), ()):
+        place = group, topic, queue_id
+        if offset < (self.get(place) or 0):
+            self.on_set_back(place, offset)
+        self._stay(place)
+
+    def _stay(self, place: Place) -> None:
+        self._behind.pop(place, None)
+        for move in self._moves.pop(place, ()):
             move.stands = False

@@ -24,6 +24,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint, all_stored
 from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, REVIVE_QUEUES, retry_topic
+from rmqha.broker.pop.positions import Place
 from rmqha.broker.sending.retry import MOST_TIMES
 from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
@@ -123,12 +124,14 @@ class Revival:
     @ivar on_ready: Called when that is known.
     @ivar on_due: Called before messages come again: what is acknowledged by then does not.
     @ivar lost: How many were deleted or damaged before they could come again.
+    @ivar recent: Of which queues messages were handed out shortly before the log ended.
     """
 
     state: BrokerState
     ready: bool = field(default=False, init=False)
     revived: int = field(default=0, init=False)
     lost: int = field(default=0, init=False)
+    recent: set[Place] = field(factory=set, init=False)
     on_ready: Callable[[], None] = field(default=lambda: None, init=False)
     on_due: Callable[[], None] = field(default=lambda: None, init=False)
     points: CheckPoints = field(factory=CheckPoints, init=False)
@@ -164,6 +167,7 @@ class Revival:
         self._last_old.clear()
         lookup, offsets, code = self.state.lookup, self.state.offsets, tags_code(CHECK_POINT_TAG)
         places, points = [(self.topic, number) for number in range(REVIVE_QUEUES)], []
+        set_back: dict[Place, int] = {}
         # What a stock broker stored late is in the revive topic alone.
         for place in (TIMER_TOPIC, 0), *places:
             queue, first = (
@@ -179,13 +183,18 @@ class Revival:
                 point = self._read(record) if record is not None and mine else None
                 if record and isinstance(point, CheckPoint) and point.behind is not None:
                     self._bring_back(point, record.offset)
-                    points.append((point.offsets[0], point.behind, point))
+                    where = point.group, point.topic, point.queue_id
+                    begin = (*point.offsets, point.start)[0]
+                    points.append((begin, point.behind, record.offset, where, point))
+                    if not point.offsets:
+                        set_back[where] = max(record.offset, set_back.get(where, 0))
                 yield
-        for begin, behind, point in sorted(points, key=itemgetter(0)):
-            where = point.group, point.topic, point.queue_id
+        self.recent = {where for _, _, _, where, _ in points}
+        for begin, behind, stored, where, point in sorted(points, key=itemgetter(0)):
             now = offsets.get(*where)
             known = self.state.topics.get(point.topic) and self.state.groups.get(point.group)
-            if known and (now is None or behind <= now <= begin):
+            counts = known and stored >= set_back.get(where, 0)
+            if counts and (now is None or behind <= now <= begin):
                 offsets.advance(*where, point.next_offset)
             yield
         # Where it fails the log says so.

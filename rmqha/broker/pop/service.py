@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from attrs import define, field
+from twisted.logger import Logger
 
 from rmqha.broker.access.needs import Stated
 from rmqha.broker.consuming.queue_reader import QueueReader
@@ -20,9 +21,12 @@ from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic
 from rmqha.broker.pop.ordered import OrderedPops
 from rmqha.broker.pop.polling import Polling
 from rmqha.broker.pop.pop import Pops
-from rmqha.broker.pop.positions import PopPositions
+from rmqha.broker.pop.positions import Place, PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
+from rmqha.errors import MessageIllegal, NotWritable
+from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.wire.log.pop_record import LEAD, CheckPoint
 from rmqha.wire.remoting.bodies.request_modes import RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 
@@ -42,14 +46,19 @@ class PopService:
     _ordered: OrderedPops = field(init=False)
     acks: AckRequests = field(init=False)
     _log: CheckPointLog | None = field(default=None, init=False)
+    _quiet: RateLimitedLog = field(init=False)
+
+    _logger = Logger()
 
     def __attrs_post_init__(self) -> None:
         state, store = self.state, self.state.store
         self.polling = Polling(state.clock)
+        self._quiet = RateLimitedLog(self._logger, state.clock)
         self._positions = PopPositions(state.offsets, store)
         self._ordered = OrderedPops(state, self.polling)
         if state.writer is not None:
             self._log = CheckPointLog(state, state.writer)
+            self._positions.on_set_back = self._on_set_back
         self.acks = AckRequests(
             state=state,
             log=self._log,
@@ -109,6 +118,38 @@ class PopService:
         told = (self.state.modes.get(topic) or {}).get(group)
         pulls = told is not None and told.mode is RequestMode.PULL
         return not pulls and (group, topic) in self._positions.asked
+
+    def _on_set_back(self, place: Place, offset: int) -> None:
+        # The next start would take it forward again, behind what was handed out before.
+        handed_out = self._positions.handed_out(place) or place in self.revival.recent
+        if self._log is None or not handed_out:
+            return
+        (group, topic, queue_id), state = place, self.state
+        point = CheckPoint(
+            topic=topic,
+            queue_id=queue_id,
+            group=group,
+            start=offset,
+            pop_time=self._positions.pop_time([place], state.now_ms()),
+            invisible=LEAD,
+            broker=state.name,
+            offsets=(),
+            behind=0,
+        )
+        try:
+            self._log.open(point)
+        except (NotWritable, MessageIllegal) as error:
+            self._quiet.warn(
+                "set back without a record",
+                group,
+                "Group {group} goes on at {offset} in queue {queue_id} of {topic}, but a restart "
+                "in the next ten seconds takes it forward again: {error}",
+                group=group,
+                offset=offset,
+                queue_id=queue_id,
+                topic=topic,
+                error=error,
+            )
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""

@@ -44,7 +44,8 @@ _INT, _SHORT, _BYTE = Struct(">i"), Struct(">h"), Struct(">B")
 
 @frozen(kw_only=True)
 class CheckPoint:
-    """Messages of one queue that a group was handed together.
+    """Messages of one queue that a group was handed together; or none, where it was set back: what
+    it was handed before says nothing any more of where it goes on.
 
     @ivar topic: In which they are: the topic asked for, or a retry topic.
     @ivar start: Where reading began, in messages.
@@ -81,8 +82,8 @@ class CheckPoint:
 
     @property
     def next_offset(self) -> int:
-        """Just past the last of its messages."""
-        return self.offsets[-1] + 1
+        """Where the group goes on: just past the last of its messages."""
+        return self.offsets[-1] + 1 if self.offsets else self.start
 
     @property
     def unique_key(self) -> str:
@@ -121,7 +122,7 @@ class CheckPoint:
         told = _object(body)
         start, count = _number(told, "so"), _number(told, "n")
         distances = told.get("d") or list(range(count))
-        if not isinstance(distances, list) or not 0 < len(distances) <= MOST:
+        if not isinstance(distances, list) or not count >= 0 or len(distances) > MOST:
             raise ValueError(f"{distances!r} are no distances of {MOST} messages at most")
         if not all(type(each) is int and each >= 0 for each in distances):
             raise ValueError(f"{distances!r} are no distances")

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
+from twisted.logger import LogLevel
 from twisted.python.failure import Failure
 
 from rmqha.broker import broker
@@ -20,18 +21,20 @@ from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, MasterEpochs
+from rmqha.store.derived.outcomes import next_pop_offsets
 from rmqha.store.log.flush import Flusher
 from rmqha.wire.log.pop_record import CheckPoint
 from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME, REVIVE_GROUP
 from rmqha.wire.remoting.bodies.clients import ConsumerData, HeartbeatData
 from rmqha.wire.remoting.bodies.request_modes import GroupMode
-from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.json_body import write
 from tests.broker.pop.support import PopTestCase, bodies, handles, records
 from tests.broker.support import NOW, SEND_V2, sending
+from tests.support.log_lines import log_lines
 
 
 class ServedTestCase(PopTestCase):
@@ -695,26 +698,75 @@ class RestartTests(ServedTestCase):
 
     def test_reset(self) -> None:
         """A group that was set back stays so, whatever it was handed before."""
+        self.joins()
         self.put(b"a", b"b")
         self.assertEqual(self.popped(), [b"a", b"b"])
-        self.ask(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            consumerGroup="G",
-            topic="T",
-            queueId=0,
-            commitOffset=0,
-        )
+        self.commits(0)
         self.assertEqual(self.popped(), [b"a", b"b"])
-        self.ask(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            consumerGroup="G",
-            topic="T",
-            queueId=0,
-            commitOffset=0,
-        )
+        self.commits(0)
         self.successResultOf(self.serving.offsets.save())
         self.killed()
         self.assertEqual(self.popped(), [b"a", b"b"])
+
+    def test_reset_to_between(self) -> None:
+        """The same where it goes on between two of what it was handed, right after a start; what it
+        is handed then counts again.
+        """
+        self.joins()
+        self.put(b"a", b"b", b"c")
+        for body in (b"a", b"b", b"c"):
+            self.assertEqual(self.popped(maxMsgNums=1), [body])
+        self.successResultOf(self.serving.offsets.save())
+        self.killed()
+        self.commits(1)
+        self.successResultOf(self.serving.offsets.save())
+        self.killed()
+        self.assertEqual(self.popped(maxMsgNums=1), [b"b"])
+        self.killed()
+        self.assertEqual(self.popped(), [b"c"])
+        self.skips(11)
+        self.assertEqual(self.serving.revival.lost, 0)
+
+    def test_reset_without_a_table(self) -> None:
+        """The log says so to whom the offsets are lost."""
+        self.joins()
+        self.put(b"a", b"b", b"c")
+        self.assertEqual(self.popped(), [b"a", b"b", b"c"])
+        self.commits(1)
+        self.passes(0.05)
+        self.assertEqual(next_pop_offsets(self.serving.lookup), {("T@G", 0): 1})
+
+    def test_reset_not_recorded(self) -> None:
+        """Where the log takes no writes the group is set back all the same, and a warning says that
+        a start may undo that.
+        """
+        self.put(b"a", b"b")
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        lines = log_lines(
+            self, least=LogLevel.warn, namespace="rmqha.broker.pop.service.PopService"
+        )
+        self.writer.outcome = NotWritable("test", "no room")
+        self.commits(0)
+        self.writer.outcome = "PUT_OK"
+        self.assertEqual(self.serving.offsets.get("G", "T", 0), 0)
+        (line,) = lines
+        self.assertIn("Group G goes on at 0 in queue 0 of T, but a restart", line)
+        self.assertIn("no room", line)
+
+    def joins(self) -> None:
+        """The group is known."""
+        self.serving.groups.put(GroupConfig(group_name="G"))
+
+    def commits(self, offset: int) -> None:
+        """A consumer says where it goes on."""
+        answer = self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup="G",
+            topic="T",
+            queueId=0,
+            commitOffset=offset,
+        )
+        self.assertEqual(answer.code, 0, answer.remark)
 
     def test_topic_made_anew(self) -> None:
         """What was handed out of a topic before it was deleted says nothing of one of its name."""
