@@ -1,5 +1,5 @@
-"""A Spark session that scans stores: C{python -m lab.bench.spark.session FOLDER}, the child of
-L{lab.bench.spark} (L{lab.harness.json_child}).
+"""A Spark session that scans stores: C{python -m lab.bench.spark.session FOLDER PRIORITY}, which
+L{lab.bench.spark} starts (L{lab.harness.json_child}).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from rmqha.pipeline.spark.session import builder
+from rmqha.priority import Priority, step_back
 
 COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "store_timestamp")
 
@@ -27,6 +28,7 @@ def forget(root: Path) -> None:
 def main() -> None:
     """Count the rows of a store from the disk, each time that a line of standard input says it."""
     folder = Path(sys.argv[1])
+    step_back(Priority(sys.argv[2]))
     settings = {
         "spark.driver.memory": "3g",
         "spark.local.dir": str(folder / "local"),
@@ -37,7 +39,7 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
     }
     spark = builder("local[2]", "bench", settings).getOrCreate()
-    reader = spark.read.format("rmqha").option("visibility", "log")
+    reader = spark.read.format("rmqha").option("visibility", "log").option("priority", sys.argv[2])
     try:
         for line in sys.stdin:
             asked = json.loads(line)
