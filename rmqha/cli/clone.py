@@ -16,7 +16,7 @@ from rmqha.cli.local_nodes import LocalNodeFailed, LocalNodes
 from rmqha.cli.nodes.arguments import checked
 from rmqha.cli.reach import Access
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import Refused
 from rmqha.ha.states import SyncState
 from rmqha.logfiles import json_table
@@ -156,7 +156,7 @@ def _keys(broker: AskedNode, root: Path, number: int) -> dict[str, str]:
         "brokerRole": BrokerRole.SLAVE.value,
         "brokerId": str(number),
         "storePathRootDir": str(root),
-        "haMasterAddress": Endpoint().show((broker.host, broker.ha_port)),
+        "haMasterAddress": ENDPOINT.show((broker.host, broker.ha_port)),
         "haMasterClientAddress": broker.client,
     }
 

@@ -35,7 +35,7 @@ from rmqha.cli.reach import Access, access_options
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import BEFORE, load
 from rmqha.config.settings import Settings
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import Refused
 from rmqha.net.remoting.client import split_address
 from rmqha.nodes.any_port import broker_at
@@ -178,7 +178,7 @@ async def _look(
 
     @raise Refused: If it answers.
     """
-    address = Endpoint().show(master)
+    address = ENDPOINT.show(master)
     async with access.client(reactor) as client:
         for look in range(LOOKS):
             if look:

@@ -26,7 +26,7 @@ from rmqha.config import properties
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import BEFORE, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import Refused
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.nodes.any_port import AnyPortLook
@@ -110,7 +110,7 @@ def admin_of(settings: Settings) -> str:
     """Where this machine reaches the admin port of a node with a configuration."""
     host = str(settings.admin.listen_address)
     local = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    return Endpoint().show((local, settings.admin.listen_port))
+    return ENDPOINT.show((local, settings.admin.listen_port))
 
 
 def role_at(admin: str) -> str:

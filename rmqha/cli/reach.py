@@ -14,7 +14,7 @@ from twisted.internet.error import ConnectError, ConnectionClosed
 
 from rmqha.cli.common import TLS, Unreachable, Whole, in_reactor
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation, RemotingFrameError
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import MasterClientPort
@@ -124,21 +124,21 @@ def call_master(
     """
 
     async def called(reactor: Any) -> T:
-        named = Endpoint().show((address[0], client_port))
+        named = ENDPOINT.show((address[0], client_port))
         async with access.client(reactor) as client:
             ask = (lambda: master_bounds.ask(client, named)) if client_port else None
             endpoint = tcp_endpoints(reactor, tls=access.tls.dialling)(*address)
-            return await run(MasterClientPort(ask, reactor, Endpoint().show(address), endpoint))
+            return await run(MasterClientPort(ask, reactor, ENDPOINT.show(address), endpoint))
 
     try:
         return in_reactor(called)
     except (MasterLeft, ProtocolViolation) as error:
         raise Unreachable(str(error)) from error
     except (MasterUnidentified, TlsRefused) as error:
-        raise Unreachable(f"{Endpoint().show(address)} was not connected to: {error}") from error
+        raise Unreachable(f"{ENDPOINT.show(address)} was not connected to: {error}") from error
     except (OSError, ConnectError, ConnectionClosed) as error:
         if isinstance(error, OSError) and error.filename is not None:
             # A file of ours; the error has its name.
             raise
         why = str(error).rstrip(".")
-        raise Unreachable(f"{Endpoint().show(address)} cannot be reached: {why}") from error
+        raise Unreachable(f"{ENDPOINT.show(address)} cannot be reached: {why}") from error

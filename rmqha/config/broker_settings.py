@@ -16,16 +16,16 @@ from attrs import frozen
 
 from rmqha.config.keys import Derived, Lookup, Origin, key
 from rmqha.config.values import (
+    ENDPOINTS,
+    HOST_ADDRESS,
     LONG_MAX,
-    Choice,
-    Endpoints,
-    HostAddress,
-    Integer,
-    Millis,
-    Percent,
-    Permission,
-    Switch,
-    Text,
+    PERMISSION,
+    SOME_TEXT,
+    SWITCH,
+    choice,
+    millis,
+    percent,
+    whole,
 )
 from rmqha.wire.names import TRACE_TOPIC
 
@@ -35,7 +35,7 @@ DEFAULT_LISTEN_PORT = 10911
 SIOCGIFADDR = 0x8915
 """Linux's request for an interface's address; Python has no name for it."""
 
-_ANSWER = Integer(1, 8 << 20, "bytes")
+_ANSWER = whole(1, 8 << 20, "bytes")
 
 DEFAULT_ROLL_WINDOW = 172_800
 """C{timerRollWindowSlot}: two days of seconds."""
@@ -96,7 +96,7 @@ class BrokerSettings:
 
     role: BrokerRole = key(
         "brokerRole",
-        Choice(BrokerRole),
+        choice(BrokerRole),
         derived=Derived(
             "SLAVE with C{--role slave}, else ASYNC_MASTER", lambda of: BrokerRole.ASYNC_MASTER
         ),
@@ -106,7 +106,7 @@ class BrokerSettings:
 
     id: int = key(
         "brokerId",
-        Integer(0, LONG_MAX),
+        whole(0, LONG_MAX),
         derived=Derived(
             "0 on a master, 1 on a slave", lambda of: 0 if of("brokerRole").is_master else 1
         ),
@@ -114,20 +114,20 @@ class BrokerSettings:
     """0 on a master, 1 or more on a slave; anything else is refused."""
 
     name: str = key(
-        "brokerName", Text(empty=False), derived=Derived("the host's name", lambda of: host_name())
+        "brokerName", SOME_TEXT, derived=Derived("the host's name", lambda of: host_name())
     )
     """The name that a master and its slaves share."""
 
-    cluster: str = key("brokerClusterName", Text(empty=False), "DefaultCluster")
+    cluster: str = key("brokerClusterName", SOME_TEXT, "DefaultCluster")
     """The cluster's name."""
 
-    listen_port: int = key("listenPort", Integer(0, 65535), str(DEFAULT_LISTEN_PORT))
+    listen_port: int = key("listenPort", whole(0, 65535), str(DEFAULT_LISTEN_PORT))
     """The client port. There is another one, the VIP port, two below it; the HA and admin ports are
     counted from it. 0 opens no client port; the others are then counted from 10911."""
 
     ip1: str = key(
         "brokerIP1",
-        HostAddress(empty=False),
+        HOST_ADDRESS,
         "127.0.0.1",
         derived=Derived("this host's address", lambda of: local_address()),
     )
@@ -136,54 +136,54 @@ class BrokerSettings:
 
     ip2: str = key(
         "brokerIP2",
-        Text(empty=False),
+        SOME_TEXT,
         "127.0.0.1",
         derived=Derived("this host's address", lambda of: local_address()),
     )
     """The host that slaves are told as that of the HA port. A name is told as it is; slaves look it
     up each time they connect."""
 
-    namesrv: str = key("namesrvAddr", Endpoints(), "")
+    namesrv: str = key("namesrvAddr", ENDPOINTS, "")
     """Addresses of the name servers, host:port, separated by semicolons."""
 
-    store_replies: bool = key("storeReplyMessageEnable", Switch(), "true")
+    store_replies: bool = key("storeReplyMessageEnable", SWITCH, "true")
     """Whether the reply to a request message is also stored in a topic, besides being pushed to the
     requester."""
 
-    permission: int = key("brokerPermission", Permission(), "6")
+    permission: int = key("brokerPermission", PERMISSION, "6")
     """What clients may do on this broker."""
 
-    region: str = key("regionId", Text(empty=False), "DefaultRegion")
+    region: str = key("regionId", SOME_TEXT, "DefaultRegion")
     """The region that producers are told."""
 
-    trace_on: bool = key("traceOn", Switch(), "true")
+    trace_on: bool = key("traceOn", SWITCH, "true")
     """Whether producers are told to send message traces."""
 
-    auto_create_topics: bool = key("autoCreateTopicEnable", Switch(), "true")
+    auto_create_topics: bool = key("autoCreateTopicEnable", SWITCH, "true")
     """Whether sending to a topic that does not exist creates it."""
 
-    auto_create_groups: bool = key("autoCreateSubscriptionGroup", Switch(), "true")
+    auto_create_groups: bool = key("autoCreateSubscriptionGroup", SWITCH, "true")
     """Whether using a consumer group that does not exist creates it."""
 
-    topic_queues: int = key("defaultTopicQueueNums", Integer(1, 1024), "8")
+    topic_queues: int = key("defaultTopicQueueNums", whole(1, 1024), "8")
     """Most queues of a topic that is created by sending to it."""
 
-    cluster_topic: bool = key("clusterTopicEnable", Switch(), "true")
+    cluster_topic: bool = key("clusterTopicEnable", SWITCH, "true")
     """Whether the topic named like the cluster can be used."""
 
-    broker_topic: bool = key("brokerTopicEnable", Switch(), "true")
+    broker_topic: bool = key("brokerTopicEnable", SWITCH, "true")
     """Whether the topic named like the broker can be used."""
 
-    trace_topic: bool = key("traceTopicEnable", Switch(), "false")
+    trace_topic: bool = key("traceTopicEnable", SWITCH, "false")
     """Whether the topic of message traces exists from the start."""
 
-    trace_topic_name: str = key("msgTraceTopicName", Text(empty=False), TRACE_TOPIC)
+    trace_topic_name: str = key("msgTraceTopicName", SOME_TEXT, TRACE_TOPIC)
     """The name of the topic of message traces."""
 
-    reject_transactions: bool = key("rejectTransactionMessage", Switch(), "false")
+    reject_transactions: bool = key("rejectTransactionMessage", SWITCH, "false")
     """Whether transactional messages are refused."""
 
-    accept_sends_from: float = key("startAcceptSendRequestTimeStamp", Millis(0, LONG_MAX), "0")
+    accept_sends_from: float = key("startAcceptSendRequestTimeStamp", millis(0, LONG_MAX), "0")
     """The time before which messages are refused, since 1970."""
 
 
@@ -191,50 +191,50 @@ class BrokerSettings:
 class PullSettings:
     """What pulls and queries return, and how long they wait."""
 
-    long_polling: bool = key("longPollingEnable", Switch(), "true")
+    long_polling: bool = key("longPollingEnable", SWITCH, "true")
     """Whether a pull that finds no message may wait as long as the client asks for (long
     polling)."""
 
-    short_polling: float = key("shortPollingTimeMills", Millis(), "1000")
+    short_polling: float = key("shortPollingTimeMills", millis(), "1000")
     """How long such a pull waits with longPollingEnable=false."""
 
     memory_bytes: int = key("maxTransferBytesOnMessageInMemory", _ANSWER, "262144")
     """Most bytes of messages in one pull response; the first message is always sent."""
 
-    memory_count: int = key("maxTransferCountOnMessageInMemory", Integer(1), "32")
+    memory_count: int = key("maxTransferCountOnMessageInMemory", whole(1), "32")
     """Most messages in one pull response."""
 
     disk_bytes: int = key("maxTransferBytesOnMessageInDisk", _ANSWER, "65536")
     """Most bytes in one pull response, of messages that are probably not in memory."""
 
-    disk_count: int = key("maxTransferCountOnMessageInDisk", Integer(1), "8")
+    disk_count: int = key("maxTransferCountOnMessageInDisk", whole(1), "8")
     """Most messages in one pull response, if they are probably not in memory."""
 
-    memory_ratio: float = key("accessMessageInMemoryMaxRatio", Percent(10, 95), "40")
+    memory_ratio: float = key("accessMessageInMemoryMaxRatio", percent(10, 95), "40")
     """Share of the machine's memory that the newest part of the commit log is assumed to have; on a
     slave it is 10 percent less."""
 
     memory_size: int = key(
-        "accessMessageInMemoryBytes", Integer(0, LONG_MAX, "bytes"), "0", origin=Origin.OURS
+        "accessMessageInMemoryBytes", whole(0, LONG_MAX, "bytes"), "0", origin=Origin.OURS
     )
     """The same in bytes, on masters and slaves alike, for where the machine's memory says little:
     in a container, in a test. 0 goes by accessMessageInMemoryMaxRatio."""
 
-    slave_read: bool = key("slaveReadEnable", Switch(), "false")
+    slave_read: bool = key("slaveReadEnable", SWITCH, "false")
     """Whether a consumer that lags behind further than that is sent to a slave."""
 
-    check_in_slave: bool = key("offsetCheckInSlave", Switch(), "false")
+    check_in_slave: bool = key("offsetCheckInSlave", SWITCH, "false")
     """Whether a slave corrects a consumer's offset that lies outside its queues, although it may
     be the slave that lags behind."""
 
-    property_filter: bool = key("enablePropertyFilter", Switch(), "false")
+    property_filter: bool = key("enablePropertyFilter", SWITCH, "false")
     """Whether consumers may filter messages by their properties, with expressions in SQL92. Each
     message is looked at in the log for each such group."""
 
-    notify: bool = key("notifyConsumerIdsChangedEnable", Switch(), "true")
+    notify: bool = key("notifyConsumerIdsChangedEnable", SWITCH, "true")
     """Whether the consumers of a group are notified at once when its members change."""
 
-    query_most: int = key("defaultQueryMaxNum", Integer(1), "32")
+    query_most: int = key("defaultQueryMaxNum", whole(1), "32")
     """Most messages returned by one query by unique key."""
 
 
@@ -242,14 +242,14 @@ class PullSettings:
 class TransactionSettings:
     """When the producers of half messages are asked about them."""
 
-    timeout: float = key("transactionTimeOut", Millis(), "6000")
+    timeout: float = key("transactionTimeOut", millis(), "6000")
     """Age at which a half message is checked: its producer is asked whether to commit it."""
 
-    check_max: int = key("transactionCheckMax", Integer(1), "15")
+    check_max: int = key("transactionCheckMax", whole(1), "15")
     """How often the producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC. A
     restart begins to count anew."""
 
-    check_interval: float = key("transactionCheckInterval", Millis(), "60000")
+    check_interval: float = key("transactionCheckInterval", millis(), "60000")
     """Pause between checks of half messages."""
 
 
@@ -262,20 +262,20 @@ def _fitting_window(of: Lookup) -> int:
 class TimerSettings:
     """Messages that are delivered at a time of their own."""
 
-    enabled: bool = key("timerWheelEnable", Switch(), "true", origin=Origin.RMQ53)
+    enabled: bool = key("timerWheelEnable", SWITCH, "true", origin=Origin.RMQ53)
     """Whether messages may name the time of their delivery. Those that wait already are delivered
     in any case."""
 
-    max_delay: int = key("timerMaxDelaySec", Integer(1), "259200", origin=Origin.RMQ53)
+    max_delay: int = key("timerMaxDelaySec", whole(1), "259200", origin=Origin.RMQ53)
     """Most seconds until the delivery of a message."""
 
-    precision_ms: int = key("timerPrecisionMs", Integer(100), "1000", origin=Origin.RMQ53)
+    precision_ms: int = key("timerPrecisionMs", whole(100), "1000", origin=Origin.RMQ53)
     """To what TIMER_OUT_MS is rounded down: 1000, 500, 200 or 100 milliseconds, the nearest that is
     not more. It is built into messages: keep what the store was written with."""
 
     roll_window: int = key(
         "timerRollWindowSlot",
-        Integer(2, 604_740),
+        whole(2, 604_740),
         str(DEFAULT_ROLL_WINDOW),
         derived=Derived("172800, or two thirds of fileReservedTime", _fitting_window),
         origin=Origin.RMQ53,
@@ -283,7 +283,7 @@ class TimerSettings:
     """Slots of timerPrecisionMs after which a message that still waits is stored anew, before its
     log file is deleted."""
 
-    recalls: bool = key("recallMessageEnable", Switch(), "false", origin=Origin.RMQ53)
+    recalls: bool = key("recallMessageEnable", SWITCH, "false", origin=Origin.RMQ53)
     """Whether producers may recall messages that wait."""
 
     @property
@@ -314,20 +314,20 @@ class PopSettings:
     """How groups of RocketMQ 5 share out what they consume."""
 
     default_mode: DefaultMode = key(
-        "defaultMessageRequestMode", Choice(DefaultMode), "PULL", origin=Origin.RMQ53
+        "defaultMessageRequestMode", choice(DefaultMode), "PULL", origin=Origin.RMQ53
     )
     """How a group consumes a topic if that was not set with mqadmin setConsumeMode: with PULL each
     of its members has queues of its own, with POP the broker shares out single messages."""
 
-    default_share: int = key("defaultPopShareQueueNum", Integer(-1), "-1", origin=Origin.RMQ53)
+    default_share: int = key("defaultPopShareQueueNum", whole(-1), "-1", origin=Origin.RMQ53)
     """With POP by default, of how many members after it each has the queues too; -1 or 0 gives all
     queues to everybody."""
 
-    balance: bool = key("serverLoadBalancerEnable", Switch(), "true", origin=Origin.RMQ53)
+    balance: bool = key("serverLoadBalancerEnable", SWITCH, "true", origin=Origin.RMQ53)
     """Whether members that ask which queues are theirs are given a share. Otherwise each is given
     all of them."""
 
-    retry_v2: bool = key("enableRetryTopicV2", Switch(), "false", origin=Origin.RMQ53)
+    retry_v2: bool = key("enableRetryTopicV2", SWITCH, "false", origin=Origin.RMQ53)
     """Whether what was not acknowledged comes again by %RETRY%group+topic. By default it is
     %RETRY%group_topic, which other groups may have too. Both are read."""
 
@@ -336,15 +336,15 @@ class PopSettings:
 class RegistrationSettings:
     """When and how a broker registers with name servers."""
 
-    period: float = key("registerNameServerPeriod", Millis(), "30000")
+    period: float = key("registerNameServerPeriod", millis(), "30000")
     """Pause between two registrations with the name servers; less than 10 seconds is 10, more than
     60 is 60."""
 
-    timeout: float = key("registerBrokerTimeoutMills", Millis(), "6000")
+    timeout: float = key("registerBrokerTimeoutMills", millis(), "6000")
     """Longest wait for a name server's response."""
 
-    force: bool = key("forceRegister", Switch(), "true")
+    force: bool = key("forceRegister", SWITCH, "true")
     """Whether each registration sends all topics, even if the name server knows them."""
 
-    compressed: bool = key("compressedRegister", Switch(), "false")
+    compressed: bool = key("compressedRegister", SWITCH, "false")
     """Whether registrations are compressed."""

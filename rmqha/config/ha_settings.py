@@ -13,17 +13,17 @@ from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT, base_port
 from rmqha.config.keys import Derived, Lookup, Origin, key
 from rmqha.config.store_settings import FlushDisk
 from rmqha.config.values import (
+    ADDRESS,
+    CLIENT_ADDRESS,
+    ENDPOINT,
+    ENDPOINTS,
     LONG_MAX,
-    Address,
-    Choice,
-    ClientAddress,
-    Endpoint,
-    Endpoints,
-    Integer,
-    Millis,
+    NETWORKS,
+    SWITCH,
     Network,
-    Networks,
-    Switch,
+    choice,
+    millis,
+    whole,
 )
 from rmqha.wire.ports import HA_PORT_STEP
 
@@ -31,7 +31,7 @@ MAX_BATCH = (4 << 20) - 12
 """Most of C{haTransferBatchSize}: a stock slave's read buffer holds header and body
 together, and wedges on more (docs/protocol/ha.rst, Frames)."""
 
-_BYTES = Integer(0, LONG_MAX, "bytes")
+_BYTES = whole(0, LONG_MAX, "bytes")
 
 
 class FirstSync(StrEnum):
@@ -77,23 +77,23 @@ class HASettings:
 
     listen_port: int = key(
         "haListenPort",
-        Integer(0, 65535),
+        whole(0, 65535),
         str(DEFAULT_LISTEN_PORT + HA_PORT_STEP),
         derived=Derived("listenPort + 1", lambda of: base_port(of) + HA_PORT_STEP),
     )
     """The HA port, where slaves connect; a slave has one too. 0 is listenPort + 1 on a master and
     off on a slave. RocketMQ 4.9 ignores this key and always takes listenPort + 1."""
 
-    listen_address: str = key("haListenAddress", Address(), "", origin=Origin.OURS)
+    listen_address: str = key("haListenAddress", ADDRESS, "", origin=Origin.OURS)
     """The address that the HA port listens on; empty is all."""
 
-    master: tuple[str, int] | None = key("haMasterAddress", Endpoint(), "")
+    master: tuple[str, int] | None = key("haMasterAddress", ENDPOINT, "")
     """On a slave, host:port of its master's HA port. Without it the name servers are asked; a slave
     that finds no master runs and waits."""
 
     master_client: tuple[str, int] | None = key(
         "haMasterClientAddress",
-        ClientAddress(),
+        CLIENT_ADDRESS,
         "off",
         derived=Derived("haMasterAddress, its port - 1", client_address),
         origin=Origin.OURS,
@@ -101,61 +101,61 @@ class HASettings:
     """On a slave, host:port of its master's client port. The master is asked there where its log
     begins and ends before the two logs are compared; C{off} is not to ask."""
 
-    heartbeat: float = key("haSendHeartbeatInterval", Millis(), "5000")
+    heartbeat: float = key("haSendHeartbeatInterval", millis(), "5000")
     """On a master, how long it sends nothing before it sends a heartbeat; on a slave, the longest
     time between two reports."""
 
-    housekeeping: float = key("haHousekeepingInterval", Millis(), "20000")
+    housekeeping: float = key("haHousekeepingInterval", millis(), "20000")
     """How long nothing is received before an HA connection is closed; also the time a peer has for
     its first report. Must be longer than haSendHeartbeatInterval."""
 
-    batch: int = key("haTransferBatchSize", Integer(1, MAX_BATCH, "bytes"), "32768")
+    batch: int = key("haTransferBatchSize", whole(1, MAX_BATCH, "bytes"), "32768")
     """Most bytes of the log in one HA frame. Stock slaves cannot read more than the upper bound."""
 
     fallbehind_max: int = key(
         "haSlaveFallbehindMax",
-        Integer(1, LONG_MAX, "bytes"),
+        whole(1, LONG_MAX, "bytes"),
         "268435456",
         aliases=("haMaxGapNotInSync",),
     )
     """SYNC_MASTER: a replica that lags behind this far is not waited for; if too few are left,
     writes get SLAVE_NOT_AVAILABLE."""
 
-    slave_timeout: float = key("slaveTimeout", Millis(), "3000")
+    slave_timeout: float = key("slaveTimeout", millis(), "3000")
     """SYNC_MASTER: longest time a write waits for its replicas; then it gets
     FLUSH_SLAVE_TIMEOUT."""
 
-    in_sync_replicas: int = key("inSyncReplicas", Integer(1, 1000), "1", origin=Origin.RMQ53)
+    in_sync_replicas: int = key("inSyncReplicas", whole(1, 1000), "1", origin=Origin.RMQ53)
     """SYNC_MASTER: copies a write waits for, the master's own included. At least one replica is
     always waited for, even with 1."""
 
-    first_sync: FirstSync = key("haFirstSync", Choice(FirstSync), "beginning", origin=Origin.OURS)
+    first_sync: FirstSync = key("haFirstSync", choice(FirstSync), "beginning", origin=Origin.OURS)
     """Where an empty slave begins: at the first byte of the log, or at the last file as in
     RocketMQ."""
 
     policy: DivergencePolicy = key(
-        "haDivergencePolicy", Choice(DivergencePolicy), "stop", origin=Origin.OURS
+        "haDivergencePolicy", choice(DivergencePolicy), "stop", origin=Origin.OURS
     )
     """What a slave does when its log diverges from its master's."""
 
-    trust_master: tuple[str, int] | None = key("haTrustMaster", Endpoint(), "", origin=Origin.OURS)
+    trust_master: tuple[str, int] | None = key("haTrustMaster", ENDPOINT, "", origin=Origin.OURS)
     """On a slave, host:port of the HA port of a master that an operator has decided for: it is
     followed although its master epoch is lower than one that was followed before, and
     haDivergencePolicy may cut bytes that were acknowledged to another master. For one run."""
 
     bad_record: BadRecordPolicy = key(
-        "haBadRecordPolicy", Choice(BadRecordPolicy), "copy", origin=Origin.OURS
+        "haBadRecordPolicy", choice(BadRecordPolicy), "copy", origin=Origin.OURS
     )
     """What a slave does with an old record whose body is damaged on its master: C{copy} it as it
     is, say so in the log, /status and /healthz, and go on, or C{stop} before it. No write that may
     still be waited for is copied unchecked."""
 
-    accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
+    accept_unproven: bool = key("haAcceptUnproven", SWITCH, "false", origin=Origin.OURS)
     """Whether a slave replicates although its log could not be compared with its master's."""
 
     send_flushed_only: bool = key(
         "haSendFlushedOnly",
-        Switch(),
+        SWITCH,
         "false",
         derived=Derived(
             "true with SYNC_FLUSH, else false",
@@ -166,25 +166,25 @@ class HASettings:
     """Whether a master sends only what is on its disk, so that no slave is ahead of it after a
     power failure."""
 
-    max_connections: int = key("haMaxConnections", Integer(1), "2000", origin=Origin.OURS)
+    max_connections: int = key("haMaxConnections", whole(1), "2000", origin=Origin.OURS)
     """Most connections on the HA port. A limit of open files that leaves fewer lowers it."""
 
-    retention_grace: float = key("haRetentionGrace", Millis(0), "3600000", origin=Origin.OURS)
+    retention_grace: float = key("haRetentionGrace", millis(0), "3600000", origin=Origin.OURS)
     """How long log files are kept for a replica that is not connected any more, as if it were."""
 
     retention_bytes: int = key(
-        "haRetentionGraceBytes", Integer(0, LONG_MAX, "bytes"), "68719476736", origin=Origin.OURS
+        "haRetentionGraceBytes", whole(0, LONG_MAX, "bytes"), "68719476736", origin=Origin.OURS
     )
     """Most bytes of the log, from where such a replica goes on to the end, for which files are kept
     for it."""
 
     replica_identity: ReplicaIdentity = key(
-        "haReplicaIdentity", Choice(ReplicaIdentity), "address", origin=Origin.OURS
+        "haReplicaIdentity", choice(ReplicaIdentity), "address", origin=Origin.OURS
     )
     """What counts as one replica: an address, or a connection (for several slaves behind one
     address)."""
 
-    local_address: str = key("haLocalAddress", Address(), "", origin=Origin.OURS)
+    local_address: str = key("haLocalAddress", ADDRESS, "", origin=Origin.OURS)
     """Source address of a slave's connections to its master; empty leaves it to the system."""
 
     max_truncate: int = key("haMaxTruncateBytes", _BYTES, "268435456", origin=Origin.OURS)
@@ -201,30 +201,30 @@ class HASettings:
     max_send_rate: int = key("haMaxSendBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
     """Most bytes that a master sends per second to each slave; 0 is no limit."""
 
-    allowed_peers: tuple[Network, ...] = key("haAllowedPeers", Networks(), "", origin=Origin.OURS)
+    allowed_peers: tuple[Network, ...] = key("haAllowedPeers", NETWORKS, "", origin=Origin.OURS)
     """Addresses or networks that may connect to the HA port; empty is everybody."""
 
-    tail_fetch_timeout: float = key("haTailFetchTimeout", Millis(0), "5000", origin=Origin.OURS)
+    tail_fetch_timeout: float = key("haTailFetchTimeout", millis(0), "5000", origin=Origin.OURS)
     """After a crash, how long a master waits for its replicas to say whether they have more of its
     log, before it takes writes; one that sends what is missing is waited for longer. 0 is not to
     ask."""
 
-    tail_sources: str = key("haTailSources", Endpoints(), "", origin=Origin.OURS)
+    tail_sources: str = key("haTailSources", ENDPOINTS, "", origin=Origin.OURS)
     """HA ports of the replicas that a master asks after a crash, host:port, several separated by
     ;. Empty is the replicas that it had, at the ports that they told, or at its own
     haListenPort."""
 
-    zero_copy: bool = key("haZeroCopy", Switch(), "true", origin=Origin.OURS)
+    zero_copy: bool = key("haZeroCopy", SWITCH, "true", origin=Origin.OURS)
     """Whether the log goes to and from sockets without a copy in Python (zero copy)."""
 
-    probe_silence: float = key("haProbeSilence", Millis(), "6000", origin=Origin.OURS)
+    probe_silence: float = key("haProbeSilence", millis(), "6000", origin=Origin.OURS)
     """How long a slave that compares logs waits for the master's bytes. A stock master needs more
     than its haSendHeartbeatInterval."""
 
-    backoff_max: float = key("haReconnectBackoffMax", Millis(), "30000", origin=Origin.OURS)
+    backoff_max: float = key("haReconnectBackoffMax", millis(), "30000", origin=Origin.OURS)
     """Longest pause between two attempts to connect to the master."""
 
-    no_master_alarm: float = key("haNoMasterAlarm", Millis(0), "60000", origin=Origin.OURS)
+    no_master_alarm: float = key("haNoMasterAlarm", millis(0), "60000", origin=Origin.OURS)
     """How long a slave hears nothing from a master before it is unhealthy (no-master); 0 is never.
     A master that is restarted is heard again within haHousekeepingInterval and
     haReconnectBackoffMax."""

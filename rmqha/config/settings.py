@@ -34,57 +34,55 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Derived, Lookup, Origin, key
 from rmqha.config.store_settings import StoreSettings
 from rmqha.config.values import (
-    Address,
-    Choice,
-    Endpoint,
-    FilePath,
-    HostNames,
-    Integer,
+    ADDRESS,
+    ENDPOINT,
+    FILE,
+    HOST_NAMES,
+    NETWORKS,
+    SOME_ADDRESS,
+    SOME_FILE,
+    SOME_TEXT,
+    SWITCH,
+    TEXT,
     Kind,
-    Millis,
     Network,
-    Networks,
-    Switch,
-    Text,
+    choice,
+    millis,
+    whole,
 )
 
 _SEPARATORS = re.compile(r"[;,]")
 
 
-@frozen
-class EtcdAddresses(Kind):
-    """Client ports of etcd's members."""
+def _etcd_addresses(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in _SEPARATORS.split(text) if part.strip())
+    for each in found:
+        ENDPOINT.parse(each)
+    return found
 
-    allowed = "host:port, several separated by ; or ,"
 
-    def parse(self, text: str) -> tuple[str, ...]:
-        found = tuple(part.strip() for part in _SEPARATORS.split(text) if part.strip())
-        for each in found:
-            Endpoint().parse(each)
-        return found
-
-    def show(self, value: tuple[str, ...]) -> str:
-        return ";".join(value)
+ETCD_ADDRESSES = Kind("host:port, several separated by ; or ,", _etcd_addresses, ";".join)
+"""Client ports of etcd's members."""
 
 
 @frozen(kw_only=True)
 class EtcdSettings:
     """How a node asks etcd, with controllerType=etcd."""
 
-    addresses: tuple[str, ...] = key("etcdAddresses", EtcdAddresses(), "", origin=Origin.OURS)
+    addresses: tuple[str, ...] = key("etcdAddresses", ETCD_ADDRESSES, "", origin=Origin.OURS)
     """The client ports of etcd's members, host:port, several separated by ; or ,."""
 
-    prefix: str = key("etcdPrefix", Text(empty=False), "/rmqha", origin=Origin.OURS)
+    prefix: str = key("etcdPrefix", SOME_TEXT, "/rmqha", origin=Origin.OURS)
     """What the keys of all sets begin with; brokerClusterName and brokerName follow."""
 
-    lease: int = key("etcdLeaseSeconds", Integer(2, 600, "seconds"), "10", origin=Origin.OURS)
+    lease: int = key("etcdLeaseSeconds", whole(2, 600, "seconds"), "10", origin=Origin.OURS)
     """How long a member that gives no sign of life is taken to be alive. No other one is elected
     before, and its writes are acknowledged a little shorter than that."""
 
-    user: str = key("etcdUser", Text(), "", origin=Origin.OURS)
+    user: str = key("etcdUser", TEXT, "", origin=Origin.OURS)
     """Who the node is to etcd, where etcd's authentication is on."""
 
-    password: Path | None = key("etcdPasswordFile", FilePath(), "", origin=Origin.OURS)
+    password: Path | None = key("etcdPasswordFile", FILE, "", origin=Origin.OURS)
     """The file with the password of etcdUser. A change of it counts at the next login."""
 
 
@@ -129,44 +127,42 @@ class ClientAuth(StrEnum):
 class RemotingSettings:
     """The client ports: their address and TLS."""
 
-    bind_address: str = key("bindAddress", Address(), "", origin=Origin.RMQ53)
+    bind_address: str = key("bindAddress", ADDRESS, "", origin=Origin.RMQ53)
     """The address that the client ports listen on; empty is all."""
 
-    allowed_peers: tuple[Network, ...] = key(
-        "clientAllowedPeers", Networks(), "", origin=Origin.OURS
-    )
+    allowed_peers: tuple[Network, ...] = key("clientAllowedPeers", NETWORKS, "", origin=Origin.OURS)
     """Addresses or networks that may connect to the client ports; empty is everybody. Slaves and
     other brokers connect there too."""
 
-    max_connections: int = key("clientMaxConnections", Integer(0), "0", origin=Origin.OURS)
+    max_connections: int = key("clientMaxConnections", whole(0), "0", origin=Origin.OURS)
     """Most connections of clients, on all client ports together. 0 is as many as the limit of open
     files leaves, 65536 at most."""
 
-    tls_config: Path | None = key("tls.config.file", FilePath(), "")
+    tls_config: Path | None = key("tls.config.file", FILE, "")
     """A file with keys of TLS, by the names that begin with tls., which count as if they stood
     here."""
 
-    tls: TlsMode = key("tlsMode", Choice(TlsMode), "permissive", aliases=("tls.server.mode",))
+    tls: TlsMode = key("tlsMode", choice(TlsMode), "permissive", aliases=("tls.server.mode",))
     """Whether the client ports accept TLS, plain text or both. Without a certificate, permissive
     accepts plain text only."""
 
-    tls_key: Path | None = key("tlsKeyPath", FilePath(), "", aliases=("tls.server.keyPath",))
+    tls_key: Path | None = key("tlsKeyPath", FILE, "", aliases=("tls.server.keyPath",))
     """The private key of the client ports, PEM without a password."""
 
-    tls_cert: Path | None = key("tlsCertPath", FilePath(), "", aliases=("tls.server.certPath",))
+    tls_cert: Path | None = key("tlsCertPath", FILE, "", aliases=("tls.server.certPath",))
     """The certificate of the client ports and those between it and its root, PEM."""
 
     tls_trusted: Path | None = key(
-        "tlsTrustCertPath", FilePath(), "", aliases=("tls.server.trustCertPath",)
+        "tlsTrustCertPath", FILE, "", aliases=("tls.server.trustCertPath",)
     )
     """The root certificates that clients' certificates are checked against, PEM."""
 
     tls_client_auth: ClientAuth = key(
-        "tlsClientAuth", Choice(ClientAuth), "none", aliases=("tls.server.need.client.auth",)
+        "tlsClientAuth", choice(ClientAuth), "none", aliases=("tls.server.need.client.auth",)
     )
     """Whether clients are asked for a certificate, and whether they must have one."""
 
-    tls_expiry_alarm: float = key("tlsExpiryAlarm", Millis(0), "604800000", origin=Origin.OURS)
+    tls_expiry_alarm: float = key("tlsExpiryAlarm", millis(0), "604800000", origin=Origin.OURS)
     """How long before the end of any of the node's certificates the node is unhealthy; 0 is
     never."""
 
@@ -181,7 +177,7 @@ class TlsSettings:
 
     enabled: bool = key(
         "tlsEnable",
-        Switch(),
+        SWITCH,
         "false",
         derived=Derived(
             "true with tlsMode=enforcing, else false", lambda of: of("tlsMode") is TlsMode.ENFORCING
@@ -191,40 +187,36 @@ class TlsSettings:
     """Whether the node connects with TLS to name servers, controllers and the client ports of other
     brokers."""
 
-    client_key: Path | None = key(
-        "tlsClientKeyPath", FilePath(), "", aliases=("tls.client.keyPath",)
-    )
+    client_key: Path | None = key("tlsClientKeyPath", FILE, "", aliases=("tls.client.keyPath",))
     """The private key that the node shows itself with there, PEM without a password."""
 
-    client_cert: Path | None = key(
-        "tlsClientCertPath", FilePath(), "", aliases=("tls.client.certPath",)
-    )
+    client_cert: Path | None = key("tlsClientCertPath", FILE, "", aliases=("tls.client.certPath",))
     """The certificate that the node shows there and those between it and its root, PEM."""
 
     client_trusted: Path | None = key(
-        "tlsClientTrustCertPath", FilePath(), "", aliases=("tls.client.trustCertPath",)
+        "tlsClientTrustCertPath", FILE, "", aliases=("tls.client.trustCertPath",)
     )
     """The root certificates that servers' certificates are checked against, PEM."""
 
     auth_server: bool = key(
         "tlsClientAuthServer",
-        Switch(),
+        SWITCH,
         derived=Derived("true with tlsClientTrustCertPath, else false", _has_roots),
         aliases=("tls.client.authServer",),
     )
     """Whether servers' certificates are checked; RocketMQ does it only if it is told to."""
 
-    check_names: bool = key("tlsCheckNames", Switch(), "false", origin=Origin.OURS)
+    check_names: bool = key("tlsCheckNames", SWITCH, "false", origin=Origin.OURS)
     """Whether a certificate that is checked has to have the host name or address that the node
     connected to, HA ports included. RocketMQ never looks at it."""
 
-    ha_mode: TlsMode = key("haTlsMode", Choice(TlsMode), "permissive", origin=Origin.OURS)
+    ha_mode: TlsMode = key("haTlsMode", choice(TlsMode), "permissive", origin=Origin.OURS)
     """Whether the HA port accepts TLS, plain text or both. Without a certificate, permissive
     accepts plain text only. Stock slaves know plain text only."""
 
     ha_enabled: bool = key(
         "haTlsEnable",
-        Switch(),
+        SWITCH,
         "false",
         derived=Derived(
             "true with haTlsMode=enforcing, else false",
@@ -235,24 +227,24 @@ class TlsSettings:
     """Whether the node connects to HA ports with TLS. Never with a stock master: it would take the
     first bytes for an acknowledgement."""
 
-    ha_key: Path | None = key("haTlsKeyPath", FilePath(), "", origin=Origin.OURS)
+    ha_key: Path | None = key("haTlsKeyPath", FILE, "", origin=Origin.OURS)
     """The private key for replication, PEM without a password."""
 
-    ha_cert: Path | None = key("haTlsCertPath", FilePath(), "", origin=Origin.OURS)
+    ha_cert: Path | None = key("haTlsCertPath", FILE, "", origin=Origin.OURS)
     """The certificate that the node shows on its HA port, and to HA ports that it connects to, and
     those between it and its root, PEM."""
 
-    ha_trusted: Path | None = key("haTlsTrustCertPath", FilePath(), "", origin=Origin.OURS)
+    ha_trusted: Path | None = key("haTlsTrustCertPath", FILE, "", origin=Origin.OURS)
     """The root certificates of replication, PEM. With them both sides must show a certificate of
     theirs; without them TLS only encrypts."""
 
-    etcd_key: Path | None = key("etcdTlsKeyPath", FilePath(), "", origin=Origin.OURS)
+    etcd_key: Path | None = key("etcdTlsKeyPath", FILE, "", origin=Origin.OURS)
     """The private key that the node shows itself to etcd with, PEM without a password."""
 
-    etcd_cert: Path | None = key("etcdTlsCertPath", FilePath(), "", origin=Origin.OURS)
+    etcd_cert: Path | None = key("etcdTlsCertPath", FILE, "", origin=Origin.OURS)
     """The certificate that the node shows etcd and those between it and its root, PEM."""
 
-    etcd_trusted: Path | None = key("etcdTlsTrustCertPath", FilePath(), "", origin=Origin.OURS)
+    etcd_trusted: Path | None = key("etcdTlsTrustCertPath", FILE, "", origin=Origin.OURS)
     """The root certificates of etcd, PEM. With them the node connects to etcd with TLS alone."""
 
 
@@ -262,30 +254,26 @@ class AdminSettings:
 
     listen_port: int = key(
         "adminListenPort",
-        Integer(0, 65535),
+        whole(0, 65535),
         str(DEFAULT_LISTEN_PORT + ADMIN_PORT_STEP),
         derived=Derived("listenPort + 3", lambda of: base_port(of) + ADMIN_PORT_STEP),
         origin=Origin.OURS,
     )
     """The HTTP port for /livez, /readyz, /healthz and /status; 0 is off."""
 
-    listen_address: str = key(
-        "adminListenAddress", Address(empty=False), "127.0.0.1", origin=Origin.OURS
-    )
+    listen_address: str = key("adminListenAddress", SOME_ADDRESS, "127.0.0.1", origin=Origin.OURS)
     """The address that the HTTP port listens on."""
 
     port_allowed_peers: tuple[Network, ...] = key(
-        "adminPortAllowedPeers", Networks(), "", origin=Origin.OURS
+        "adminPortAllowedPeers", NETWORKS, "", origin=Origin.OURS
     )
     """Addresses or networks that may connect to the HTTP port; empty is everybody."""
 
-    hosts: tuple[str, ...] = key("adminHosts", HostNames(), "", origin=Origin.OURS)
+    hosts: tuple[str, ...] = key("adminHosts", HOST_NAMES, "", origin=Origin.OURS)
     """Names by which the HTTP port may be asked, besides addresses, names without a dot and this
     host's own; a web page that has a browser ask it by another name is refused."""
 
-    allowed_peers: tuple[Network, ...] = key(
-        "adminAllowedPeers", Networks(), "", origin=Origin.OURS
-    )
+    allowed_peers: tuple[Network, ...] = key("adminAllowedPeers", NETWORKS, "", origin=Origin.OURS)
     """Addresses or networks whose administration requests the client port accepts: those that
     change something, reach into clients or read the configuration. Empty is everybody."""
 
@@ -294,16 +282,16 @@ class AdminSettings:
 class LogSettings:
     """The log of the node, as C{twistd} writes it."""
 
-    level: LogLevelName = key("logLevel", Choice(LogLevelName), "info", origin=Origin.OURS)
+    level: LogLevelName = key("logLevel", choice(LogLevelName), "info", origin=Origin.OURS)
     """Below it nothing is logged."""
 
-    format: LogFormat = key("logFormat", Choice(LogFormat), "text", origin=Origin.OURS)
+    format: LogFormat = key("logFormat", choice(LogFormat), "text", origin=Origin.OURS)
     """Lines for people, or an object of JSON each."""
 
-    file_size: int = key("logFileSize", Integer(1 << 16), str(10 << 20), origin=Origin.OURS)
+    file_size: int = key("logFileSize", whole(1 << 16), str(10 << 20), origin=Origin.OURS)
     """Bytes after which the file of twistd's --logfile is turned over."""
 
-    old_files: int = key("logOldFiles", Integer(1, 10_000), "10", origin=Origin.OURS)
+    old_files: int = key("logOldFiles", whole(1, 10_000), "10", origin=Origin.OURS)
     """How many older files are kept beside it."""
 
 
@@ -311,16 +299,16 @@ class LogSettings:
 class AccessSettings:
     """Access control: who may ask what of the client port."""
 
-    enabled: bool = key("aclEnable", Switch(), "false")
+    enabled: bool = key("aclEnable", SWITCH, "false")
     """Whether requests must be signed, and need permissions."""
 
     accounts: Path | None = key(
-        "aclPlainFile", FilePath(), "", aliases=("rocketmq.acl.plain.file",), origin=Origin.OURS
+        "aclPlainFile", FILE, "", aliases=("rocketmq.acl.plain.file",), origin=Origin.OURS
     )
     """The file of accounts, a RocketMQ plain_acl.yml; empty is the one beside this file. A change
     of it is in force a second later."""
 
-    credentials: Path | None = key("aclCredentialsFile", FilePath(), "", origin=Origin.OURS)
+    credentials: Path | None = key("aclCredentialsFile", FILE, "", origin=Origin.OURS)
     """The accessKey and secretKey that requests to other brokers and to name servers are signed
     with, a file like mqadmin's tools.yml; empty is not to sign."""
 
@@ -331,26 +319,26 @@ class NamesrvSettings:
     L{LogSettings}.
     """
 
-    listen_port: int = key("listenPort", Integer(1, 65535), "9876")
+    listen_port: int = key("listenPort", whole(1, 65535), "9876")
     """The port of the name server. The admin port is counted from it."""
 
-    kv_path: Path = key("kvConfigPath", FilePath(empty=False), "${user.home}/namesrv/kvConfig.json")
+    kv_path: Path = key("kvConfigPath", SOME_FILE, "${user.home}/namesrv/kvConfig.json")
     """The file of the key-value configuration, such as the queues of ordered topics."""
 
-    order_messages: bool = key("orderMessageEnable", Switch(), "false")
+    order_messages: bool = key("orderMessageEnable", SWITCH, "false")
     """Whether routes contain the queues of ordered topics."""
 
     scan_interval: float = key(
-        "scanNotActiveBrokerInterval", Millis(), "10000", origin=Origin.RMQ53
+        "scanNotActiveBrokerInterval", millis(), "10000", origin=Origin.RMQ53
     )
     """Pause between checks for brokers that were silent for too long; 5000 in RocketMQ 5."""
 
-    channel_grace: float = key("brokerChannelGrace", Millis(0), "0", origin=Origin.OURS)
+    channel_grace: float = key("brokerChannelGrace", millis(0), "0", origin=Origin.OURS)
     """How long a broker whose connection is lost keeps its routes, so that it can come back;
     RocketMQ removes them at once."""
 
     allowed_peers: tuple[Network, ...] = key(
-        "namesrvAllowedPeers", Networks(), "", origin=Origin.OURS
+        "namesrvAllowedPeers", NETWORKS, "", origin=Origin.OURS
     )
     """Addresses or networks that may register brokers or change anything else; empty is
     everybody."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Callable
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -29,321 +30,232 @@ _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)
 _SEPARATORS = re.compile(r"[,;]")
 
 
-class Kind:
-    """One kind of value."""
-
-    @property
-    def allowed(self) -> str:
-        """What is allowed, in words that follow C{is not allowed:}."""
-        raise NotImplementedError
-
-    def parse(self, text: str) -> Any:
-        """The value, in seconds, bytes or ratios.
-
-        @raise ValueError: If the text is not L{allowed}.
-        """
-        raise NotImplementedError
-
-    def show(self, value: Any) -> str:
-        """A value as it would be written into the file."""
-        return str(value)
-
-    def note(self, text: str) -> str:
-        """How a legal text is read differently from what it says, or C{""}."""
-        return ""
-
-
 @frozen
-class Integer(Kind):
-    """A whole number between two bounds, both included.
+class Kind:
+    """One kind of value.
 
-    @ivar unit: What is counted, for messages.
+    @ivar allowed: What is allowed, in words that follow C{is not allowed:}.
+    @ivar parse: The value of a text, in seconds, bytes or ratios; what is not allowed is a
+        C{ValueError}.
+    @ivar show: A value as it would be written into the file.
+    @ivar note: How a legal text is read differently from what it says, or C{""}.
     """
 
-    low: int
-    high: int = INT_MAX
-    unit: str = ""
-
-    @property
-    def allowed(self) -> str:
-        unit = f" of {self.unit}" if self.unit else ""
-        return f"a whole number{unit} from {self.low} to {self.high}"
-
-    def number(self, text: str) -> int:
-        """The number as it is written in the file."""
-        if _NUMBER.fullmatch(text) is None or len(text) > 20:
-            raise ValueError(text)
-        number = int(text)
-        if not self.low <= number <= self.high:
-            raise ValueError(text)
-        return number
-
-    def parse(self, text: str) -> Any:
-        return self.number(text)
+    allowed: str
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+    note: Callable[[str], str] = lambda text: ""
 
 
-@frozen
-class Millis(Integer):
+def number(text: str, low: int, high: int) -> int:
+    """The number of a text.
+
+    @raise ValueError: If it is none, or not between two bounds, both included.
+    """
+    if _NUMBER.fullmatch(text) is None or len(text) > 20 or not low <= int(text) <= high:
+        raise ValueError(text)
+    return int(text)
+
+
+def whole(low: int, high: int = INT_MAX, unit: str = "") -> Kind:
+    """A whole number between two bounds, both included.
+
+    @param unit: What is counted, for messages.
+    """
+    return Kind(_whole(low, high, unit), lambda text: number(text, low, high))
+
+
+def _whole(low: int, high: int, unit: str) -> str:
+    return f"a whole number{unit and f' of {unit}'} from {low} to {high}"
+
+
+def millis(low: int = 1, high: int = INT_MAX) -> Kind:
     """Milliseconds in the file, float seconds inside."""
-
-    low: int = 1
-    high: int = INT_MAX
-    unit: str = "milliseconds"
-
-    def parse(self, text: str) -> Any:
-        return self.number(text) / 1000  # dividing keeps 500 at exactly 0.5
-
-    def show(self, value: Any) -> str:
-        return str(round(value * 1000))
+    return Kind(
+        _whole(low, high, "milliseconds"),
+        lambda text: number(text, low, high) / 1000,  # dividing keeps 500 at exactly 0.5
+        lambda value: str(round(value * 1000)),
+    )
 
 
-@frozen
-class Hours(Integer):
-    """Hours in the file, float seconds inside."""
-
-    low: int = 1
-    high: int = INT_MAX
-    unit: str = "hours"
-
-    def parse(self, text: str) -> Any:
-        return self.number(text) * 3600.0
-
-    def show(self, value: Any) -> str:
-        return str(round(value / 3600))
+HOURS = Kind(
+    _whole(1, INT_MAX, "hours"),
+    lambda text: number(text, 1, INT_MAX) * 3600.0,
+    lambda value: str(round(value / 3600)),
+)
+"""Hours in the file, float seconds inside."""
 
 
-@frozen
-class Percent(Kind):
+def percent(low: int, high: int) -> Kind:
     """A percentage that RocketMQ clamps to two bounds, and that becomes a ratio."""
 
-    low: int
-    high: int
+    def clamped(text: str) -> int:
+        return min(max(number(text, -INT_MAX - 1, INT_MAX), low), high)
 
-    @property
-    def allowed(self) -> str:
-        return (
-            f"a whole percentage; below {self.low} is {self.low}, above {self.high} is {self.high}"
-        )
+    def note(text: str) -> str:
+        read = clamped(text)
+        return "" if int(text) == read else f"is read as {read}, as RocketMQ does"
 
-    def _clamped(self, text: str) -> tuple[int, int]:
-        number = Integer(-INT_MAX - 1).number(text)
-        return number, min(max(number, self.low), self.high)
-
-    def parse(self, text: str) -> Any:
-        return self._clamped(text)[1] / 100
-
-    def show(self, value: Any) -> str:
-        return str(round(value * 100))
-
-    def note(self, text: str) -> str:
-        number, clamped = self._clamped(text)
-        return "" if number == clamped else f"is read as {clamped}, as RocketMQ does"
+    return Kind(
+        f"a whole percentage; below {low} is {low}, above {high} is {high}",
+        lambda text: clamped(text) / 100,
+        lambda value: str(round(value * 100)),
+        note,
+    )
 
 
-@frozen
-class QueueFile(Integer):
-    """A consume queue file's size: RocketMQ rounds it up to whole units."""
-
-    def parse(self, text: str) -> Any:
-        return -(-self.number(text) // UNIT_SIZE) * UNIT_SIZE
-
-    def note(self, text: str) -> str:
-        size = self.parse(text)
-        if size == self.number(text):
-            return ""
-        return f"is read as {size}, whole units of {UNIT_SIZE} bytes, as RocketMQ does"
+def _units(text: str) -> int:
+    return -(-number(text, 1, INT_MAX) // UNIT_SIZE) * UNIT_SIZE
 
 
-@frozen
-class Switch(Kind):
-    """C{true} or C{false}, in any case."""
-
-    allowed = "true or false"
-
-    def parse(self, text: str) -> Any:
-        if text.lower() not in ("true", "false"):
-            raise ValueError(text)
-        return text.lower() == "true"
-
-    def show(self, value: Any) -> str:
-        return "true" if value else "false"
+def _rounded(text: str) -> str:
+    size = _units(text)
+    if size == int(text):
+        return ""
+    return f"is read as {size}, whole units of {UNIT_SIZE} bytes, as RocketMQ does"
 
 
-@frozen
-class Choice(Kind):
+QUEUE_FILE = Kind(_whole(1, INT_MAX, "bytes"), _units, note=_rounded)
+"""A consume queue file's size: RocketMQ rounds it up to whole units."""
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+SWITCH = Kind("true or false", _switch, lambda value: "true" if value else "false")
+"""C{true} or C{false}, in any case."""
+
+
+def choice(words: type[StrEnum]) -> Kind:
     """One of the words of an enumeration, exactly as they are written."""
-
-    words: type[StrEnum]
-
-    @property
-    def allowed(self) -> str:
-        return "one of " + ", ".join(self.words)
-
-    def parse(self, text: str) -> Any:
-        return self.words(text)
+    return Kind("one of " + ", ".join(words), words)
 
 
-@frozen
-class Text(Kind):
-    """Any text."""
-
-    empty: bool = True
-
-    @property
-    def allowed(self) -> str:
-        return "any text" if self.empty else "a text that is not empty"
-
-    def parse(self, text: str) -> Any:
-        if not text and not self.empty:
-            raise ValueError(text)
-        return text
+def _some(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
 
 
-@frozen
-class Levels(Kind):
-    """The delays of C{messageDelayLevel}."""
-
-    allowed = "numbers with s, m, h or d, single blanks between them, like 1s 5s 1m"
-
-    def parse(self, text: str) -> Any:
-        if _LEVELS.fullmatch(text) is None:
-            raise ValueError(text)
-        return text
+TEXT = Kind("any text", str)
+SOME_TEXT = Kind("a text that is not empty", _some)
 
 
-@frozen
-class HoursOfDay(Kind):
-    """Hours of the day, separated by C{;}."""
+def _levels(text: str) -> str:
+    if _LEVELS.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
 
-    allowed = "hours of the day, 0 to 23, separated by ;"
 
-    def parse(self, text: str) -> Any:
-        hour = Integer(0, 23)
-        chosen = tuple(hour.number(part.strip()) for part in text.split(";") if part.strip())
-        if not chosen:
-            raise ValueError(text)
-        return chosen
+LEVELS = Kind("numbers with s, m, h or d, single blanks between them, like 1s 5s 1m", _levels)
+"""The delays of C{messageDelayLevel}."""
 
-    def show(self, value: Any) -> str:
-        return ";".join(f"{hour:02d}" for hour in value)
+
+def _hours_of_day(text: str) -> tuple[int, ...]:
+    chosen = tuple(number(part.strip(), 0, 23) for part in text.split(";") if part.strip())
+    if not chosen:
+        raise ValueError(text)
+    return chosen
+
+
+HOURS_OF_DAY = Kind(
+    "hours of the day, 0 to 23, separated by ;",
+    _hours_of_day,
+    lambda value: ";".join(f"{hour:02d}" for hour in value),
+)
 
 
 def _path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError(text)
     try:
         return Path(text.replace("${user.home}", str(Path.home()))).expanduser().absolute()
     except RuntimeError:  # the home of a user who is not there
         raise ValueError(text) from None
 
 
-@frozen
-class Folder(Kind):
-    """One folder; C{~} and C{${user.home}} are the user's home, and a relative path
-    becomes absolute at once, because a daemon changes its working directory.
-    """
-
-    allowed = "one folder (several, separated by ',' or ':', are not supported)"
-
-    def parse(self, text: str) -> Any:
-        if not text or "," in text or ":" in text or "\0" in text:
-            raise ValueError(text)
-        return _path(text)
+def _folder(text: str) -> Path:
+    if not text or "," in text or ":" in text:
+        raise ValueError(text)
+    return _path(text)
 
 
-@frozen
-class FilePath(Kind):
-    """One file.  As with L{Folder}, a relative path becomes absolute at once."""
+FOLDER = Kind("one folder (several, separated by ',' or ':', are not supported)", _folder)
+"""One folder; C{~} and C{${user.home}} are the user's home, and a relative path
+becomes absolute at once, because a daemon changes its working directory.
+"""
 
-    empty: bool = True
+SOME_FILE = Kind("one file", lambda text: _path(_some(text)))
+"""One file.  As with L{FOLDER}, a relative path becomes absolute at once."""
 
-    @property
-    def allowed(self) -> str:
-        return "one file" + (", or nothing" if self.empty else "")
-
-    def parse(self, text: str) -> Any:
-        if "\0" in text or not (text or self.empty):
-            raise ValueError(text)
-        return _path(text) if text else None
-
-    def show(self, value: Any) -> str:
-        return "" if value is None else str(value)
+FILE = Kind(
+    "one file, or nothing",
+    lambda text: _path(text) if text else None,
+    lambda value: "" if value is None else str(value),
+)
 
 
-@frozen
-class Permission(Kind):
-    """C{brokerPermission}: 4 is reading, 2 is writing."""
-
-    allowed = "2 (writing), 4 (reading) or 6 (both)"
-
-    def parse(self, text: str) -> Any:
-        number = Integer(2, 6).number(text)
-        if number % 2:
-            raise ValueError(text)
-        return number
+def _permission(text: str) -> int:
+    found = number(text, 2, 6)
+    if found % 2:
+        raise ValueError(text)
+    return found
 
 
-@frozen
-class Endpoint(Kind):
-    """C{host:port}, or nothing; an IPv6 host may stand in brackets."""
-
-    allowed = "host:port, port 1 to 65535"
-
-    def parse(self, text: str) -> Any:
-        if not text:
-            return None
-        host, colon, port = text.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = str(ip_address(host[1:-1]))
-        elif ":" in host:
-            host = str(ip_address(host))
-        if not colon or not host or re.search(r"[\s/,;\[\]]", host):
-            raise ValueError(text)
-        return host, Integer(1, 65535).number(port)
-
-    def show(self, value: Any) -> str:
-        if value is None:
-            return ""
-        host, port = value
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+PERMISSION = Kind("2 (writing), 4 (reading) or 6 (both)", _permission)
+"""C{brokerPermission}: 4 is reading, 2 is writing."""
 
 
-@frozen
-class ClientAddress(Endpoint):
-    """C{host:port}, or C{off} (nothing means the same)."""
-
-    allowed = f"{Endpoint.allowed}; or off"
-
-    def parse(self, text: str) -> Any:
-        return None if text.lower() == "off" else super().parse(text)
-
-    def show(self, value: Any) -> str:
-        return super().show(value) or "off"
-
-
-@frozen
-class Endpoints(Kind):
-    """Any number of C{host:port}, separated by C{;}, kept as they were written."""
-
-    allowed = "host:port, several separated by ;"
-
-    def parse(self, text: str) -> Any:
-        one = Endpoint()
-        for part in text.split(";"):
-            one.parse(part.strip())
-        return text
+def _endpoint(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = str(ip_address(host[1:-1]))
+    elif ":" in host:
+        host = str(ip_address(host))
+    if not colon or not host or re.search(r"[\s/,;\[\]]", host):
+        raise ValueError(text)
+    return host, number(port, 1, 65535)
 
 
-@frozen
-class Address(Kind):
-    """An IP address."""
+def _shown_endpoint(value: tuple[str, int] | None) -> str:
+    if value is None:
+        return ""
+    host, port = value
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    empty: bool = True
 
-    @property
-    def allowed(self) -> str:
-        return "an IPv4 or IPv6 address" + (", or nothing" if self.empty else "")
+ENDPOINT = Kind("host:port, port 1 to 65535", _endpoint, _shown_endpoint)
+"""C{host:port}, or nothing; an IPv6 host may stand in brackets."""
 
-    def parse(self, text: str) -> Any:
-        return "" if self.empty and not text else str(ip_address(text))
+CLIENT_ADDRESS = Kind(
+    f"{ENDPOINT.allowed}; or off",
+    lambda text: None if text.lower() == "off" else _endpoint(text),
+    lambda value: _shown_endpoint(value) or "off",
+)
+"""C{host:port}, or C{off} (nothing means the same)."""
+
+
+def _endpoints(text: str) -> str:
+    for part in text.split(";"):
+        _endpoint(part.strip())
+    return text
+
+
+ENDPOINTS = Kind("host:port, several separated by ;", _endpoints)
+"""Any number of C{host:port}, kept as they were written."""
+
+
+def _address(text: str) -> str:
+    return str(ip_address(text))
+
+
+SOME_ADDRESS = Kind("an IPv4 or IPv6 address", _address)
+ADDRESS = Kind("an IPv4 or IPv6 address, or nothing", lambda text: text and _address(text))
 
 
 class NamedAddress(str):
@@ -357,40 +269,34 @@ class NamedAddress(str):
         return made
 
 
-@frozen
-class HostAddress(Address):
-    """An IP address, or the name of a host, looked up when the file is read: IPv4 first."""
-
-    allowed = "an IPv4 or IPv6 address, or a name that this host finds one for"
-
-    def parse(self, text: str) -> Any:
-        # Of what has no letter behind its last dot resolvers make addresses that nobody meant.
-        if not _NAME.fullmatch(text.lower()) or not text.rpartition(".")[2][:1].isalpha():
-            return super().parse(text)
-        try:
-            rows = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise ValueError(text) from error
-        return NamedAddress(str(min(rows)[4][0]), text)
-
-    def show(self, value: Any) -> str:
-        return value.name if isinstance(value, NamedAddress) else str(value)
+def _host_address(text: str) -> str:
+    # Of what has no letter behind its last dot resolvers make addresses that nobody meant.
+    if not _NAME.fullmatch(text.lower()) or not text.rpartition(".")[2][:1].isalpha():
+        return _address(text)
+    try:
+        rows = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ValueError(text) from error
+    return NamedAddress(str(min(rows)[4][0]), text)
 
 
-@frozen
-class HostNames(Kind):
-    """Names of hosts, separated by C{,} or C{;}, in small letters."""
+HOST_ADDRESS = Kind(
+    "an IPv4 or IPv6 address, or a name that this host finds one for",
+    _host_address,
+    lambda value: value.name if isinstance(value, NamedAddress) else str(value),
+)
+"""An IP address, or the name of a host, looked up when the file is read: IPv4 first."""
 
-    allowed = "names of hosts, separated by , or ;"
 
-    def parse(self, text: str) -> Any:
-        parts = tuple(part.strip().lower() for part in _SEPARATORS.split(text) if part.strip())
-        if not all(_NAME.fullmatch(part) for part in parts):
-            raise ValueError(text)
-        return parts
+def _host_names(text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip().lower() for part in _SEPARATORS.split(text) if part.strip())
+    if not all(_NAME.fullmatch(part) for part in parts):
+        raise ValueError(text)
+    return parts
 
-    def show(self, value: Any) -> str:
-        return ",".join(value)
+
+HOST_NAMES = Kind("names of hosts, separated by , or ;", _host_names, ",".join)
+"""Names of hosts, in small letters."""
 
 
 def _plain(network: Network) -> Network:
@@ -401,18 +307,16 @@ def _plain(network: Network) -> Network:
     return IPv4Network((mapped, network.prefixlen - 96))
 
 
-@frozen
-class Networks(Kind):
-    """Addresses and CIDR networks, separated by C{,} or C{;}."""
+def _networks(text: str) -> tuple[Network, ...]:
+    parts = [part.strip() for part in _SEPARATORS.split(text)]
+    found: list[Network] = [_plain(ip_network(part)) for part in parts if part]
+    if text.strip() and not found:
+        raise ValueError("it names nobody, and an empty list is everybody")
+    return tuple(found)
 
-    allowed = "addresses or CIDR networks, separated by , or ;"
 
-    def parse(self, text: str) -> Any:
-        parts = [part.strip() for part in _SEPARATORS.split(text)]
-        found: list[Network] = [_plain(ip_network(part)) for part in parts if part]
-        if text.strip() and not found:
-            raise ValueError("it names nobody, and an empty list is everybody")
-        return tuple(found)
-
-    def show(self, value: Any) -> str:
-        return ",".join(str(network) for network in value)
+NETWORKS = Kind(
+    "addresses or CIDR networks, separated by , or ;",
+    _networks,
+    lambda value: ",".join(map(str, value)),
+)

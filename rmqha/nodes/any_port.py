@@ -21,7 +21,7 @@ from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.load import NAMESRV
 from rmqha.config.properties import decode, parse
 from rmqha.config.settings import ADMIN_PORT_STEP
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import BodyInvalid, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.remoting.ha_port import Address, keeps_slaves
@@ -56,7 +56,7 @@ class AskedNode:
     @property
     def client(self) -> str:
         """C{host:port} of its client port."""
-        return Endpoint().show((self.host, self.port))
+        return ENDPOINT.show((self.host, self.port))
 
     @property
     def ha_port(self) -> int:
@@ -70,7 +70,7 @@ class AskedNode:
     @property
     def admin(self) -> str:
         """C{host:port} of its admin port."""
-        return Endpoint().show((self.host, self._port("adminListenPort", ADMIN_PORT_STEP)))
+        return ENDPOINT.show((self.host, self._port("adminListenPort", ADMIN_PORT_STEP)))
 
     def row(self, now: float) -> dict[str, Any]:
         """What there is to tell of it without an admin port, as a status.
@@ -138,7 +138,7 @@ async def _ask(
     client: RemotingClient, host: str, port: int, code: RequestCode, patience: float = PATIENCE
 ) -> Command | None:
     try:
-        return await client.request(Endpoint().show((host, port)), Command.request(code), patience)
+        return await client.request(ENDPOINT.show((host, port)), Command.request(code), patience)
     except (RmqhaError, ConnectionLost, ConnectionDone):
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from rmqha.config.settings import ADMIN_PORT_STEP
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.wire.remoting.bodies.route import ClusterInfo
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -24,7 +24,7 @@ def admin_of(address: str) -> str:
     @raise ValueError: If that is no address.
     """
     host, port = split_address(address)
-    return Endpoint().show((host, port + ADMIN_PORT_STEP))
+    return ENDPOINT.show((host, port + ADMIN_PORT_STEP))
 
 
 @frozen

@@ -23,7 +23,7 @@ from rmqha.admin.events import Facts
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.master_twin import TIMEOUT, LiveMaster, TwinSearch
 from rmqha.config.settings import Settings
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import LogShortened, TailNotFetched, TwinMaster
 from rmqha.ha.known_replicas import KnownReplicas
 from rmqha.ha.master.put_service import Writer
@@ -82,7 +82,7 @@ class TailRecovery(NodePart):
         ha = self.node.settings.ha
         if ha.tail_sources:
             named = (part.strip() for part in ha.tail_sources.split(";"))
-            return [Endpoint().parse(part) for part in named if part]
+            return [ENDPOINT.parse(part) for part in named if part]
         return [
             (host, port)
             for host, ports in self.replicas.ports.items()

@@ -32,7 +32,7 @@ from rmqha.admin.http import AdminPort, OwnNames, Promotable
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.load import MEMBER, NAMESRV
 from rmqha.config.settings import LogLevelName, Settings
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.config.vocabulary import KEYS
 from rmqha.errors import ConfigError, RmqhaError, StoreLocked
 from rmqha.health import HealthProbe, HealthReason, failing
@@ -150,7 +150,7 @@ def _who(settings: Settings, role: str) -> str:
     if controllers.enabled:
         return f"learner of the set at {_deciders(settings)}"
     if ha.master is not None:
-        return f"{role} of {Endpoint().show(ha.master)}"
+        return f"{role} of {ENDPOINT.show(ha.master)}"
     if broker.namesrv:
         return f"{role} of the master that name servers {broker.namesrv} tell"
     return f"{role} without a master"
@@ -160,7 +160,7 @@ def _port(address: str, port: int) -> str:
     """Where a port is; one that listens on all addresses is its number."""
     if not port:
         return "no port"
-    return Endpoint().show((address, port)) if address else str(port)
+    return ENDPOINT.show((address, port)) if address else str(port)
 
 
 def next_step(error: BaseException, settings: Settings, role: str) -> str:

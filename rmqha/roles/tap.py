@@ -22,7 +22,7 @@ from rmqha.admin.log_output import LogThreshold, observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import BEFORE, MEMBER, NAMESRV, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
-from rmqha.config.values import Endpoint, Folder
+from rmqha.config.values import ENDPOINT, FOLDER
 from rmqha.errors import BadValue, ConfigError, Refused, RemotingFrameError, RmqhaError, StoreError
 from rmqha.net import lean_reactor
 from rmqha.net.key_file import KeyFileInvalid
@@ -70,7 +70,7 @@ def keys_of_master(text: str) -> list[str]:
     @raise BadValue: If it is no address.
     @raise MasterPortUnknown: If the port is none of RocketMQ's, and cannot be asked.
     """
-    show = Endpoint().show
+    show = ENDPOINT.show
     try:
         found = ports_of(text.strip())
     except ValueError as error:
@@ -284,7 +284,7 @@ def _folder(text: str) -> Path:
 
     @raise BadValue: If it is no folder.
     """
-    folder = Folder()
+    folder = FOLDER
     try:
         found: Path = folder.parse(text)
     except ValueError as error:
@@ -346,7 +346,7 @@ def _listens(address: str) -> bool:
     for look in range(3):
         time.sleep(min(look, 1))
         try:
-            socket.create_connection(Endpoint().parse(address), 3.0).close()
+            socket.create_connection(ENDPOINT.parse(address), 3.0).close()
         except OSError:
             continue
         return True

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import DivergencePolicy
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.ha.master_epoch import NEVER_ELECTED
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.choice import MasterChoice, NamedMaster, PresentMaster
@@ -160,13 +160,13 @@ class NamedUpstream(Upstream):
         super().__attrs_post_init__()
         node = self.node
         ha = node.settings.ha
-        self.address = Endpoint().show(ha.master)
-        self.client_port = Endpoint().show(ha.master_client)
+        self.address = ENDPOINT.show(ha.master)
+        self.client_port = ENDPOINT.show(ha.master_client)
         self.followed = FollowedMasters(
             root=node.settings.store.root,
             name=node.settings.broker.name,
             epochs=node.epochs,
-            trusted=Endpoint().show(ha.trust_master),
+            trusted=ENDPOINT.show(ha.trust_master),
             in_thread=node.environment.in_thread,
         )
         self.choice = MasterChoice(
@@ -192,7 +192,7 @@ class NamedUpstream(Upstream):
         port = self.node.settings.ha.master_client
         if port is None:
             return None
-        address = Endpoint().show(port)
+        address = ENDPOINT.show(port)
         return lambda: self.who(address)
 
     # --- what name servers say --------------------------------------------------------

@@ -19,7 +19,7 @@ from twisted.web.resource import Resource
 from twisted.web.test.requesthelper import DummyChannel
 
 from rmqha.admin.http import DEADLINE, MOST_CONNECTIONS, AdminPort, AdminSite, OwnNames
-from rmqha.config.values import Networks
+from rmqha.config.values import NETWORKS
 from rmqha.errors import Refused
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.allowed_peers import Allowed
@@ -344,7 +344,7 @@ class AdminTests(SynchronousTestCase):
 
     def test_allowed(self) -> None:
         """With a list only its peers are let in."""
-        allowed = Allowed(Networks().parse("10.0.0.0/24"))
+        allowed = Allowed(NETWORKS.parse("10.0.0.0/24"))
         port = AdminPort(self.site, allowed=allowed, clock=Clock())
         self.assertIsNotNone(port.buildProtocol(IPv4Address("TCP", "10.0.0.7", 40000)))
         self.assertIsNone(port.buildProtocol(IPv4Address("TCP", "10.0.1.7", 40000)))

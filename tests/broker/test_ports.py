@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.broker import ports
 from rmqha.broker.ports import CLOSED, NOT_ON_VIP, ClientPorts, ServedPort
 from rmqha.config.settings import RemotingSettings
-from rmqha.config.values import Networks
+from rmqha.config.values import NETWORKS
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
@@ -52,7 +52,7 @@ class ListTests(SynchronousTestCase):
     def test_allowed(self) -> None:
         """With a list nobody else is let in at either port, and it is counted."""
         reactor = MemoryReactorClock()
-        allowed = Networks().parse("10.0.0.0/24")
+        allowed = NETWORKS.parse("10.0.0.0/24")
         factories: list[ServerFactory] = []
         self.patch(
             ports,

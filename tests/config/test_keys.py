@@ -14,7 +14,7 @@ from rmqha.config.keys import Derived, Origin, key, keys_of
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import StoreSettings
-from rmqha.config.values import INT_MAX, Integer, Millis
+from rmqha.config.values import INT_MAX, millis, whole
 from rmqha.config.vocabulary import BROKER_FILE, KEYS, NAMESRV_FILE, SECTIONS
 from rmqha.wire.remoting.codes import RequestCode
 from tests.support.frames import frames
@@ -66,11 +66,11 @@ def told(version: str) -> dict[str, str]:
 class Sample:
     """A section with a key of each sort."""
 
-    pause: float = key("pauseMillis", Millis(), "1500")
+    pause: float = key("pauseMillis", millis(), "1500")
     twice: float = key(
-        "twice", Millis(), derived=Derived("two pauses", lambda of: 2 * of("pauseMillis"))
+        "twice", millis(), derived=Derived("two pauses", lambda of: 2 * of("pauseMillis"))
     )
-    port: int = key("port", Integer(0), "7", derived=Derived("base", lambda of: of("base") + 1))
+    port: int = key("port", whole(0), "7", derived=Derived("base", lambda of: of("base") + 1))
 
 
 class DeclarationTests(SynchronousTestCase):

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import NamesrvSettings
-from rmqha.config.values import Networks
+from rmqha.config.values import NETWORKS
 from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -359,7 +359,7 @@ class RequestTests(NamesrvCase):
             NamesrvSettings(),
             Clock(),
             KvConfig(lambda table: succeed(None)),
-            connecting=Networks().parse("10.0.0.0/24"),
+            connecting=NETWORKS.parse("10.0.0.0/24"),
         )
         friend, stranger = (
             server.factory.buildProtocol(IPv4Address("TCP", host, 40000))
@@ -370,7 +370,7 @@ class RequestTests(NamesrvCase):
 
     def test_allowed_peers(self) -> None:
         """With a list, only who is on it changes anything; everybody asks."""
-        self.start(allowed_peers=Networks().parse("10.0.0.0/24"))
+        self.start(allowed_peers=NETWORKS.parse("10.0.0.0/24"))
         self.register(self.peer("10.0.0.9"))
         stranger = self.peer("10.9.9.9")
         listed = [code for code, need in self.server.needs.items() if need.listed]

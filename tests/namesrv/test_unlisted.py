@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqha.config.values import Networks
+from rmqha.config.values import NETWORKS
 from rmqha.wire.remoting.codes import ControllerRequestCode, ResponseCode
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command, SerializeType
@@ -23,7 +23,7 @@ class UnlistedTests(NamesrvCase):
         """Whichever header a request has and whether it wants an answer, a peer that is not listed
         changes nothing, and learns what clients look up alone.
         """
-        self.start(allowed_peers=Networks().parse("10.0.0.0/24"))
+        self.start(allowed_peers=NETWORKS.parse("10.0.0.0/24"))
         self.assertEqual(self.register(self.peer("10.0.0.9")).code, 0)
         before = self.state()
         stranger, answered = self.peer("10.9.9.9"), set()

@@ -10,7 +10,7 @@ from twisted.logger import formatEvent
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
 from rmqha.config.settings import LogLevelName, Settings
-from rmqha.config.values import Networks
+from rmqha.config.values import NETWORKS
 from rmqha.errors import BadValue
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.log_lines import log_events
@@ -138,6 +138,6 @@ class ReloadTests(LogTestCase):
         )
         self.node.reload()
         self.assertEqual(
-            self.node.settings.remoting.allowed_peers, Networks().parse("10.0.0.0/24,10.1.0.1")
+            self.node.settings.remoting.allowed_peers, NETWORKS.parse("10.0.0.0/24,10.1.0.1")
         )
         self.assertIn("clientAllowedPeers from empty to 10.0.0.0/24,10.1.0.1/32", self.told())

@@ -25,7 +25,7 @@ from rmqha.cli.common import Whole, bar, choice, seconds
 from rmqha.cli.reach import Access, access_options, ports_to_call
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import ha_endpoint
@@ -151,7 +151,7 @@ def receive(
     options = ReceiveOptions(
         root=archive.absolute(),
         source=address,
-        client=Endpoint().show((address[0], asked)) if asked else "",
+        client=ENDPOINT.show((address[0], asked)) if asked else "",
         settings=HASettings(
             first_sync=FirstSync(start),
             bad_record=BadRecordPolicy(bad_record),
@@ -227,7 +227,7 @@ async def _receiver(
         config = await ask_config(client, options.client)
     now = int(time.time() * 1000)
     manifest = ArchiveManifest(
-        source=Endpoint().show(options.source),
+        source=ENDPOINT.show(options.source),
         log=LogIdentity(broker=config.broker),
         file_size=config.file_size,
         start=0,

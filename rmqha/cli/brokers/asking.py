@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionClosed
 
 from rmqha.cli.common import JSON, Unreachable, in_reactor
 from rmqha.cli.reach import Access, access_options
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import BodyInvalid, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address, with_port
 from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts, NotMaster
@@ -48,7 +48,7 @@ def _addresses(port: int) -> Callable[..., tuple[str, ...]]:
         found = []
         for text in filter(None, (part.strip() for each in texts for part in each.split(";"))):
             try:
-                found.append(Endpoint().show(split_address(with_port(text, port))))
+                found.append(ENDPOINT.show(split_address(with_port(text, port))))
             except ValueError as error:
                 raise click.BadParameter(f"{text} is not HOST or HOST:PORT") from error
         return tuple(dict.fromkeys(found))

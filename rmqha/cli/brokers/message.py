@@ -21,7 +21,7 @@ from rmqha.cli.brokers.shown import moment, show
 from rmqha.cli.common import FAILED, Commands, Whole, complain, note, stdout
 from rmqha.cli.record_lines import as_json as record_json
 from rmqha.cli.record_lines import as_text, plain, shown_time
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.nodes.broker_admin import LARGEST_TIME, BrokerAdmin
 from rmqha.wire.log.inflate import inflate
 from rmqha.wire.log.record import Record
@@ -467,7 +467,7 @@ def _place_in(text: str) -> tuple[str, int]:
             f"{text} is neither an offset nor an id that tells where a message is; "
             "if it is the id that its producer gave it, --topic says of which topic"
         )
-    return Endpoint().show((str(ip_address(raw[:-12])), port)), int.from_bytes(raw[-8:], "big")
+    return ENDPOINT.show((str(ip_address(raw[:-12])), port)), int.from_bytes(raw[-8:], "big")
 
 
 def _fields(record: Record) -> dict[str, Any]:
@@ -477,7 +477,7 @@ def _fields(record: Record) -> dict[str, Any]:
         "queue offset": record.queue_offset,
         "physical offset": f"{record.offset}, {record.size} bytes",
         "born": f"{shown_time(record.born_timestamp)} at {record.born_host[0]}",
-        "stored": f"{shown_time(record.store_timestamp)} at {Endpoint().show(record.store_host)}",
+        "stored": f"{shown_time(record.store_timestamp)} at {ENDPOINT.show(record.store_host)}",
         "came again": record.reconsume_times,
         "offset id": record.offset_msg_id,
         **record.properties,

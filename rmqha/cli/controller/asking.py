@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.cli.common import in_reactor
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.controller.group import ControllerGroup
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
@@ -27,7 +27,7 @@ def addresses_of(given: tuple[str, ...]) -> tuple[str, ...]:
     found = [part.strip() for each in given for part in each.split(";") if part.strip()]
     for address in found:
         try:
-            known = Endpoint().parse(address) is not None
+            known = ENDPOINT.parse(address) is not None
         except ValueError:
             known = False
         if not known:

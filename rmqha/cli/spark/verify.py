@@ -18,7 +18,7 @@ from rmqha.pipeline.jobs.verify.chunks import CHUNK, DigestKind
 from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
 from rmqha.pipeline.jobs.verify.findings import ComparisonReport, ComparisonResult
 from rmqha.pipeline.jobs.verify.verify import verify as compare
-from rmqha.pipeline.log.option_values import Size
+from rmqha.pipeline.log.option_values import SIZE
 
 MOST_ROWS = 20
 """Differences shown in a terminal; C{--json} has all."""
@@ -33,7 +33,7 @@ class Bytes(click.ParamType[int]):
         self, value: object, param: click.Parameter | None, context: click.Context | None
     ) -> int:
         """Read C{8m} and the like."""
-        kind = Size()
+        kind = SIZE
         try:
             found: int = kind.parse(str(value))
         except ValueError:

@@ -13,7 +13,7 @@ import click
 from rmqha.cli.common import in_reactor, seconds
 from rmqha.cli.reach import Access, access_options
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.net.remoting.client import split_address, with_port
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker
@@ -27,7 +27,7 @@ JOURNAL = "rmqha-switchover.json"
 
 def _address(context: click.Context, option: click.Parameter, text: str) -> str:
     try:
-        return Endpoint().show(split_address(with_port(text, DEFAULT_LISTEN_PORT)))
+        return ENDPOINT.show(split_address(with_port(text, DEFAULT_LISTEN_PORT)))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

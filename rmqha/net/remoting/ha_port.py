@@ -17,7 +17,7 @@ import socket
 from attrs import frozen
 
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import RemotingFrameError
 from rmqha.net.remoting.client import with_port
 from rmqha.wire.ports import HA_PORT_STEP
@@ -60,7 +60,7 @@ def ports_of(text: str) -> MasterPorts:
     @raise OSError: If the port is none of RocketMQ's, and does not answer.
     @raise RemotingFrameError: If it answers with something else.
     """
-    named = Endpoint().parse(with_port(text, DEFAULT_LISTEN_PORT))
+    named = ENDPOINT.parse(with_port(text, DEFAULT_LISTEN_PORT))
     if named is None:
         raise ValueError("no address")
     host, port = named

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.net.door import host_of
 from rmqha.net.remoting.client import split_address
 from rmqha.periodic import Watch
@@ -130,7 +130,7 @@ class ServerNames(Watch):
         if found is None:
             return (text,)
         _, port = split_address(text)
-        return tuple(Endpoint().show((host, port)) for host in found)
+        return tuple(ENDPOINT.show((host, port)) for host in found)
 
     def _ask(self, name: str) -> Deferred[None]:
         self._asking.add(name)

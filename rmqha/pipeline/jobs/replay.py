@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, read_of
-from rmqha.pipeline.log.option_values import Names
+from rmqha.pipeline.log.option_values import NAMES
 from rmqha.pipeline.producing.errors import MessageNotSendable
 from rmqha.pipeline.producing.messages import COMPRESSION, Outgoing, topic_fault
 from rmqha.pipeline.producing.producer import Producer
@@ -278,7 +278,7 @@ def _checked(to_topic: str | None, same_topic: bool, options: Mapping[str, objec
         raise OptionInvalid("to-topic", to_topic, fault)
     require_selecting(options)
     given = options.get("topic")
-    for topic in Names().parse(str(given)) if given is not None else ():
+    for topic in NAMES.parse(str(given)) if given is not None else ():
         if fault := topic_fault(topic):
             raise OptionInvalid("topic", topic, fault)
     return given is not None or options.get("subscribePattern") is not None

@@ -69,218 +69,200 @@ def as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-@frozen
-class Size(Kind):
-    """A number of bytes, with a unit if one is written: C{512k}, C{64m}, C{2g}."""
-
-    allowed = "a number of bytes above 0, like 67108864, 64m or 2g"
-
-    def parse(self, text: str) -> Any:
-        match = _SIZE.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(text)
-        size = int(match[1]) << 10 * _POWERS[match[2].lower()[:1]]
-        if not 0 < size <= _OFFSET_MAX:
-            raise ValueError(text)
-        return size
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    size = int(match[1]) << 10 * _POWERS[match[2].lower()[:1]]
+    if not 0 < size <= _OFFSET_MAX:
+        raise ValueError(text)
+    return size
 
 
-@frozen
-class Names(Kind):
+SIZE = Kind("a number of bytes above 0, like 67108864, 64m or 2g", _size)
+"""A number of bytes, with a unit if one is written: C{512k}, C{64m}, C{2g}."""
+
+
+def _names(separator: str) -> Kind:
     """Names with a separator between them, at least one."""
 
-    separator: str = ","
-
-    @property
-    def allowed(self) -> str:
-        return f"names separated by {self.separator}"
-
-    def parse(self, text: str) -> Any:
-        names = tuple(dict.fromkeys(part.strip() for part in text.split(self.separator)))
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(part.strip() for part in text.split(separator)))
         if not all(names):
             raise ValueError(text)
         return names
 
+    return Kind(f"names separated by {separator}", parse)
 
-@frozen
-class Numbers(Kind):
-    """Whole numbers, none below 0, with commas between them."""
 
-    allowed = "whole numbers separated by commas, like 0,1,2"
+NAMES, TAGS = _names(","), _names("||")
 
-    def parse(self, text: str) -> Any:
-        parts = [part.strip() for part in text.split(",")]
-        if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+
+def _numbers(text: str) -> frozenset[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+        raise ValueError(text)
+    return frozenset(map(int, parts))
+
+
+NUMBERS = Kind("whole numbers separated by commas, like 0,1,2", _numbers)
+"""Whole numbers, none below 0."""
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(text) from error
+
+
+PATTERN = Kind("a regular expression of Python", _pattern)
+"""A regular expression that a whole name has to match."""
+
+
+def _positions(text: str) -> Offsets:
+    if text.lower() in tuple(Edge):
+        return Edge(text.lower())
+    found = json.loads(text)
+    if not isinstance(found, dict) or not found:
+        raise ValueError(text)
+    if all(isinstance(queues, dict) for queues in found.values()):
+        return QueueOffsets(
+            {
+                topic: {int(queue): _offset(offset) for queue, offset in queues.items()}
+                for topic, queues in found.items()
+            }
+        )
+    return {store: _offset(offset) for store, offset in found.items()}
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not EARLIEST <= value <= _OFFSET_MAX:
+        raise ValueError(value)
+    return value
+
+
+POSITIONS = Kind(
+    'earliest, latest, physical offsets by store, like {"store": 0}, or queue offsets '
+    'by topic and queue id, like {"orders": {"0": 17}}; -1 is latest and -2 earliest',
+    _positions,
+)
+"""Where to begin or to end in each log."""
+
+
+def _queue_times(text: str) -> QueueOffsets:
+    found = _positions(text)
+    if not isinstance(found, QueueOffsets):
+        raise ValueError(text)
+    if any(time < 0 for queues in found.queues.values() for time in queues.values()):
+        raise ValueError(text)
+    return found
+
+
+QUEUE_TIMES = Kind(
+    'milliseconds since 1970 by topic and queue id, like {"orders": {"0": 1700000000000}}',
+    _queue_times,
+)
+
+
+def _queues(text: str) -> dict[str, frozenset[int]]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not found:
+        raise ValueError(text)
+    for queues in found.values():
+        if not isinstance(queues, list) or not queues:
             raise ValueError(text)
-        return frozenset(int(part) for part in parts)
-
-
-@frozen
-class Pattern(Kind):
-    """A regular expression that a whole name has to match."""
-
-    allowed = "a regular expression of Python"
-
-    def parse(self, text: str) -> Any:
-        try:
-            return re.compile(text)
-        except re.error as error:
-            raise ValueError(text) from error
-
-
-@frozen
-class Positions(Kind):
-    """Where to begin or to end in each log."""
-
-    allowed = (
-        'earliest, latest, physical offsets by store, like {"store": 0}, or queue offsets '
-        'by topic and queue id, like {"orders": {"0": 17}}; -1 is latest and -2 earliest'
-    )
-
-    def parse(self, text: str) -> Any:
-        if text.lower() in tuple(Edge):
-            return Edge(text.lower())
-        found = json.loads(text)
-        if not isinstance(found, dict) or not found:
+        if any(type(queue) is not int or queue < 0 for queue in queues):
             raise ValueError(text)
-        if all(isinstance(queues, dict) for queues in found.values()):
-            return QueueOffsets(
-                {
-                    topic: {int(queue): self._offset(offset) for queue, offset in queues.items()}
-                    for topic, queues in found.items()
-                }
-            )
-        return {store: self._offset(offset) for store, offset in found.items()}
-
-    @staticmethod
-    def _offset(value: object) -> int:
-        if type(value) is not int or not EARLIEST <= value <= _OFFSET_MAX:
-            raise ValueError(value)
-        return value
+    return {topic: frozenset(queues) for topic, queues in found.items()}
 
 
-@frozen
-class QueueTimes(Kind):
-    """Times in queues."""
+QUEUES = Kind('queue ids by topic, like {"orders": [0, 1]}', _queues)
 
-    allowed = 'milliseconds since 1970 by topic and queue id, like {"orders": {"0": 1700000000000}}'
 
-    def parse(self, text: str) -> Any:
-        found = Positions().parse(text)
-        if not isinstance(found, QueueOffsets):
+def _time(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(text)
+    return round(time.timestamp() * 1000)
+
+
+TIME = Kind("milliseconds since 1970, or a time with its zone, like 2026-01-31T12:00:00Z", _time)
+"""A moment, as milliseconds since 1970."""
+
+
+def _delay(text: str) -> float:
+    match = _DELAY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+DELAY = Kind("a time with its unit, like 500ms, 30s, 15m or 2h", _delay)
+"""A length of time, as seconds."""
+
+
+def _local_path(text: str) -> Path:
+    match = _SCHEME.fullmatch(text)
+    if match is not None:
+        if match[1].lower() != "file":
             raise ValueError(text)
-        if any(time < 0 for queues in found.queues.values() for time in queues.values()):
+        text = match[3]
+    if not text or "\0" in text:
+        raise ValueError(text)
+    return Path(text).expanduser().absolute()
+
+
+LOCAL_PATH = Kind(
+    "a store's folder on a mounted file system; the option tier reads what rmqha tier put "
+    "into an object store",
+    _local_path,
+)
+"""A store's root on a file system of this machine, as a path or as Spark's C{file:} name."""
+
+
+def _tier_urls(text: str) -> tuple[tuple[str, str], ...]:
+    found = json.loads(text) if text.lstrip().startswith("{") else {"": text}
+    for name, url in found.items():
+        if not isinstance(url, str) or "://" not in url or (not name and len(found) > 1):
             raise ValueError(text)
-        return found
+    if not found:
+        raise ValueError(text)
+    return tuple(sorted((name, url.rstrip("/")) for name, url in found.items()))
 
 
-@frozen
-class Queues(Kind):
-    """Some queues of topics."""
+TIER_URLS = Kind(
+    "a URL like s3://bucket/folder, or one for each store by name, like "
+    '{"broker-a": "s3://bucket/a"}',
+    _tier_urls,
+)
+"""Where the tier of a store is, or of several by their names."""
 
-    allowed = 'queue ids by topic, like {"orders": [0, 1]}'
 
-    def parse(self, text: str) -> Any:
-        found = json.loads(text)
-        if not isinstance(found, dict) or not found:
+def _paths(text: str) -> tuple[tuple[str, Path], ...]:
+    stores = json.loads(text)
+    if isinstance(stores, list):
+        named = [(Path(str(path)).name, path) for path in stores]
+    elif isinstance(stores, dict):
+        named = list(stores.items())
+    else:
+        raise ValueError(text)
+    found = {}
+    for name, path in named:
+        if not name or name in found or not isinstance(path, str):
             raise ValueError(text)
-        for queues in found.values():
-            if not isinstance(queues, list) or not queues:
-                raise ValueError(text)
-            if any(type(queue) is not int or queue < 0 for queue in queues):
-                raise ValueError(text)
-        return {topic: frozenset(queues) for topic, queues in found.items()}
+        found[name] = _local_path(path)
+    if not found:
+        raise ValueError(text)
+    return tuple(sorted(found.items()))
 
 
-@frozen
-class Time(Kind):
-    """A moment, as milliseconds since 1970."""
-
-    allowed = "milliseconds since 1970, or a time with its zone, like 2026-01-31T12:00:00Z"
-
-    def parse(self, text: str) -> Any:
-        if text.isascii() and text.isdigit() and len(text) <= 18:
-            return int(text)
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is None:
-            raise ValueError(text)
-        return round(time.timestamp() * 1000)
-
-
-@frozen
-class Delay(Kind):
-    """A length of time, as seconds."""
-
-    allowed = "a time with its unit, like 500ms, 30s, 15m or 2h"
-
-    def parse(self, text: str) -> Any:
-        match = _DELAY.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(text)
-        return int(match[1]) * _SECONDS[match[2]]
-
-
-@frozen
-class LocalPath(Kind):
-    """A store's root on a file system of this machine, as a path or as Spark's C{file:} name."""
-
-    allowed = (
-        "a store's folder on a mounted file system; the option tier reads what rmqha tier put "
-        "into an object store"
-    )
-
-    def parse(self, text: str) -> Any:
-        match = _SCHEME.fullmatch(text)
-        if match is not None:
-            if match[1].lower() != "file":
-                raise ValueError(text)
-            text = match[3]
-        if not text or "\0" in text:
-            raise ValueError(text)
-        return Path(text).expanduser().absolute()
-
-
-@frozen
-class TierUrls(Kind):
-    """Where the tier of a store is, or of several by their names."""
-
-    allowed = (
-        "a URL like s3://bucket/folder, or one for each store by name, like "
-        '{"broker-a": "s3://bucket/a"}'
-    )
-
-    def parse(self, text: str) -> Any:
-        found = json.loads(text) if text.lstrip().startswith("{") else {"": text}
-        for name, url in found.items():
-            if not isinstance(url, str) or "://" not in url or (not name and len(found) > 1):
-                raise ValueError(text)
-        if not found:
-            raise ValueError(text)
-        return tuple(sorted((name, url.rstrip("/")) for name, url in found.items()))
-
-
-@frozen
-class Paths(Kind):
-    """Stores by name; or a list of them, whose folders name them."""
-
-    allowed = 'stores\' folders by name, like {"broker-a": "/data/a", "broker-b": "/data/b"}'
-
-    def parse(self, text: str) -> Any:
-        stores = json.loads(text)
-        if isinstance(stores, list):
-            named = [(Path(str(path)).name, path) for path in stores]
-        elif isinstance(stores, dict):
-            named = list(stores.items())
-        else:
-            raise ValueError(text)
-        found = {}
-        for name, path in named:
-            if not name or name in found or not isinstance(path, str):
-                raise ValueError(text)
-            found[name] = LocalPath().parse(path)
-        if not found:
-            raise ValueError(text)
-        return tuple(sorted(found.items()))
+PATHS = Kind(
+    'stores\' folders by name, like {"broker-a": "/data/a", "broker-b": "/data/b"}', _paths
+)
+"""Stores by name; or a list of them, whose folders name them."""
 
 
 def option(kind: Kind, default: Any = None, *, secret: bool = False) -> Any:

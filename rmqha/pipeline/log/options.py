@@ -16,33 +16,34 @@ from typing import Any, Self
 
 from attrs import evolve, field, frozen
 
-from rmqha.config.values import Choice, FilePath, Integer, Kind, Levels, Switch, Text
+from rmqha.config.values import LEVELS, SOME_FILE, SOME_TEXT, SWITCH, Kind, choice, whole
 from rmqha.errors import ExpressionInvalid
 from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import (
+    DELAY,
     LATEST,
-    Delay,
+    LOCAL_PATH,
+    NAMES,
+    NUMBERS,
+    PATHS,
+    PATTERN,
+    POSITIONS,
+    QUEUE_TIMES,
+    QUEUES,
+    SIZE,
+    TAGS,
+    TIER_URLS,
+    TIME,
     Edge,
-    LocalPath,
-    Names,
-    Numbers,
     Offsets,
     OptionsDraft,
-    Paths,
-    Pattern,
-    Positions,
     QueueOffsets,
-    Queues,
-    QueueTimes,
-    Size,
-    TierUrls,
-    Time,
     as_text,
     kinds_of,
     option,
 )
 from rmqha.pipeline.remoting.errors import NoBrokers
-from rmqha.pipeline.remoting.name_servers import NameServers, RegisteredBrokers
+from rmqha.pipeline.remoting.name_servers import NAME_SERVERS, RegisteredBrokers
 from rmqha.pipeline.remoting.store_places import (
     ANY,
     BROKER,
@@ -66,7 +67,7 @@ NO_PATH = (
     "columns has lost its options: make it without one, the option columns chooses them)"
 )
 
-PATTERN = (
+PLACE_PATTERN = (
     "with nameServer a pattern with {broker} or {host}, and maybe {cluster} and {id}; among stores "
     "one for *, which stands for all brokers that are not named"
 )
@@ -134,16 +135,14 @@ class PointFile(StrEnum):
     IGNORE = "ignore"
 
 
-@frozen
-class ReaderName(Kind):
-    """A name that can be a file's."""
+def _reader(text: str) -> str:
+    if READER_NAME.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
 
-    allowed = "up to 127 letters, digits, dots, dashes and underscores"
 
-    def parse(self, text: str) -> Any:
-        if READER_NAME.fullmatch(text) is None:
-            raise ValueError(text)
-        return text
+READER = Kind("up to 127 letters, digits, dots, dashes and underscores", _reader)
+"""A name that can be a file's."""
 
 
 @frozen(kw_only=True)
@@ -156,49 +155,49 @@ class ReadOptions:
     @ivar max_partition_bytes: Bytes, as all sizes here.
     """
 
-    stores: tuple[tuple[str, Path], ...] = option(Paths())
-    tier: tuple[tuple[str, str], ...] = option(TierUrls(), (), secret=True)
-    table: RowKind = option(Choice(RowKind), RowKind.MESSAGES)
-    topic: tuple[str, ...] | None = option(Names())
-    subscribe_pattern: re.Pattern[str] | None = option(Pattern())
-    assign: dict[str, frozenset[int]] | None = option(Queues())
-    tags: tuple[str, ...] | None = option(Names("||"))
-    property_filter: str | None = option(Text(empty=False))
-    queue_ids: frozenset[int] | None = option(Numbers())
-    visibility: Visibility = option(Choice(Visibility), Visibility.CONSUMER)
-    starting_offsets: Offsets = option(Positions(), Edge.EARLIEST)
-    ending_offsets: Offsets = option(Positions(), Edge.LATEST)
-    starting_timestamp: int | None = option(Time())
-    ending_timestamp: int | None = option(Time())
-    starting_offsets_by_timestamp: QueueOffsets | None = option(QueueTimes())
-    columns: tuple[str, ...] | None = option(Names())
-    column_style: Style = option(Choice(Style), Style.RMQHA)
-    include_headers: bool = option(Switch(), False)
-    verify_crc: bool = option(Switch(), True)
-    decompress: bool = option(Switch(), False)
-    max_decompressed_bytes: int = option(Size(), DECOMPRESSED_MOST)
-    message_delay_level: str = option(Levels(), DEFAULT_DELAY_LEVELS)
-    mode: Mode = option(Choice(Mode), Mode.FAILFAST)
-    column_name_of_corrupt_record: str = option(Text(empty=False), CORRUPT)
-    max_partition_bytes: int = option(Size(), DEFAULT_PARTITION)
-    keep_page_cache: bool = option(Switch(), False)
-    max_read_bytes_per_second: int | None = option(Size())
-    priority: Priority = option(Choice(Priority), Priority.IDLE)
-    min_partitions: int | None = option(Integer(1, PARTITIONS_MAX))
-    min_bytes_per_trigger: int | None = option(Size())
-    max_trigger_delay: float = option(Delay(), 900.0)
-    max_bytes_per_trigger: int | None = option(Size())
-    max_rows_per_trigger: int | None = option(Integer(1, ROWS_MAX))
-    fail_on_data_loss: bool = option(Switch(), True)
-    fail_on_queue_gap: bool = option(Switch(), False)
-    allow_unconfirmed_tail: bool = option(Switch(), False)
-    point_file: PointFile = option(Choice(PointFile), PointFile.USE)
-    reader_name: str | None = option(ReaderName())
-    missing_stores: MissingStores = option(Choice(MissingStores), MissingStores.FAIL)
-    stores_file: Path | None = option(LocalPath())
-    name_server: tuple[str, ...] | None = option(NameServers())
-    cluster_name: str | None = option(Text(empty=False))
-    tls_config_file: Path | None = option(FilePath(empty=False))
+    stores: tuple[tuple[str, Path], ...] = option(PATHS)
+    tier: tuple[tuple[str, str], ...] = option(TIER_URLS, (), secret=True)
+    table: RowKind = option(choice(RowKind), RowKind.MESSAGES)
+    topic: tuple[str, ...] | None = option(NAMES)
+    subscribe_pattern: re.Pattern[str] | None = option(PATTERN)
+    assign: dict[str, frozenset[int]] | None = option(QUEUES)
+    tags: tuple[str, ...] | None = option(TAGS)
+    property_filter: str | None = option(SOME_TEXT)
+    queue_ids: frozenset[int] | None = option(NUMBERS)
+    visibility: Visibility = option(choice(Visibility), Visibility.CONSUMER)
+    starting_offsets: Offsets = option(POSITIONS, Edge.EARLIEST)
+    ending_offsets: Offsets = option(POSITIONS, Edge.LATEST)
+    starting_timestamp: int | None = option(TIME)
+    ending_timestamp: int | None = option(TIME)
+    starting_offsets_by_timestamp: QueueOffsets | None = option(QUEUE_TIMES)
+    columns: tuple[str, ...] | None = option(NAMES)
+    column_style: Style = option(choice(Style), Style.RMQHA)
+    include_headers: bool = option(SWITCH, False)
+    verify_crc: bool = option(SWITCH, True)
+    decompress: bool = option(SWITCH, False)
+    max_decompressed_bytes: int = option(SIZE, DECOMPRESSED_MOST)
+    message_delay_level: str = option(LEVELS, DEFAULT_DELAY_LEVELS)
+    mode: Mode = option(choice(Mode), Mode.FAILFAST)
+    column_name_of_corrupt_record: str = option(SOME_TEXT, CORRUPT)
+    max_partition_bytes: int = option(SIZE, DEFAULT_PARTITION)
+    keep_page_cache: bool = option(SWITCH, False)
+    max_read_bytes_per_second: int | None = option(SIZE)
+    priority: Priority = option(choice(Priority), Priority.IDLE)
+    min_partitions: int | None = option(whole(1, PARTITIONS_MAX))
+    min_bytes_per_trigger: int | None = option(SIZE)
+    max_trigger_delay: float = option(DELAY, 900.0)
+    max_bytes_per_trigger: int | None = option(SIZE)
+    max_rows_per_trigger: int | None = option(whole(1, ROWS_MAX))
+    fail_on_data_loss: bool = option(SWITCH, True)
+    fail_on_queue_gap: bool = option(SWITCH, False)
+    allow_unconfirmed_tail: bool = option(SWITCH, False)
+    point_file: PointFile = option(choice(PointFile), PointFile.USE)
+    reader_name: str | None = option(READER)
+    missing_stores: MissingStores = option(choice(MissingStores), MissingStores.FAIL)
+    stores_file: Path | None = option(LOCAL_PATH)
+    name_server: tuple[str, ...] | None = option(NAME_SERVERS)
+    cluster_name: str | None = option(SOME_TEXT)
+    tls_config_file: Path | None = option(SOME_FILE)
     registered: RegisteredStores | None = field(default=None, eq=False, repr=False)
     """With C{nameServer}: whom it asks, and where the stores of brokers are."""
     named: bool = field(default=True)
@@ -288,7 +287,7 @@ def _name_stores(draft: OptionsDraft) -> bool:
         try:
             found["stores"] = _listed(found["storesFile"])
         except (OSError, ValueError) as error:
-            raise draft.invalid("storesFile", f"a file with {Paths().allowed}") from error
+            raise draft.invalid("storesFile", f"a file with {PATHS.allowed}") from error
     _name_tier(draft)
     return named
 
@@ -325,7 +324,7 @@ def _with_registered(draft: OptionsDraft) -> dict[str, Any]:
         given = dict(found.pop("stores", ())) or {name: only_tier(url) for name, url in tier}
     places = StorePlaces({name: str(path) for name, path in given.items()})
     if not places.tell_apart:
-        raise draft.invalid(place, PATTERN)
+        raise draft.invalid(place, PLACE_PATTERN)
     brokers = RegisteredBrokers(
         found["nameServer"], found.get("clusterName"), found.get("tlsConfigFile")
     )
@@ -346,16 +345,16 @@ def _name_tier(draft: OptionsDraft) -> None:
 
 
 def _listed(file: Path) -> tuple[tuple[str, Path], ...]:
-    stores: tuple[tuple[str, Path], ...] = Paths().parse(file.read_text(encoding="utf-8"))
+    stores: tuple[tuple[str, Path], ...] = PATHS.parse(file.read_text(encoding="utf-8"))
     return stores
 
 
 KINDS: dict[str, Kind] = {
     **kinds_of(ReadOptions),
-    "path": LocalPath(),
-    "paths": Paths(),
-    "subscribe": Names(),
-    "maxOffsetsPerTrigger": Integer(1, ROWS_MAX),
+    "path": LOCAL_PATH,
+    "paths": PATHS,
+    "subscribe": NAMES,
+    "maxOffsetsPerTrigger": whole(1, ROWS_MAX),
 }
 """Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
 

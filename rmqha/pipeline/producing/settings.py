@@ -11,10 +11,10 @@ from typing import Self
 
 from attrs import frozen
 
-from rmqha.config.values import INT_MAX, FilePath, Integer, Millis, Text
+from rmqha.config.values import INT_MAX, SOME_FILE, SOME_TEXT, millis, whole
 from rmqha.pipeline.errors import OptionMissing
-from rmqha.pipeline.log.option_values import OptionsDraft, Size, as_text, kinds_of, option
-from rmqha.pipeline.remoting.name_servers import NameServers
+from rmqha.pipeline.log.option_values import SIZE, OptionsDraft, as_text, kinds_of, option
+from rmqha.pipeline.remoting.name_servers import NAME_SERVERS
 from rmqha.pipeline.remoting.peers import SocketTls
 from rmqha.wire.remoting.signature import Credentials
 
@@ -49,17 +49,17 @@ class SendOptions:
     @ivar max_bytes_per_second: The same in bytes of bodies.
     """
 
-    name_server: tuple[str, ...] = option(NameServers())
-    topic: str | None = option(Text(empty=False))
-    producer_group: str = option(Text(empty=False), GROUP)
-    send_timeout: float = option(Millis(), TIMEOUT)
-    retries: int = option(Integer(0, _MOST_RETRIES), RETRIES)
-    batch_bytes: int = option(Size(), BATCH)
-    access_key: str | None = option(Text(empty=False))
-    secret_key: str | None = option(Text(empty=False), secret=True)
-    tls_config_file: Path | None = option(FilePath(empty=False))
-    max_rows_per_second: int | None = option(Integer(1, INT_MAX))
-    max_bytes_per_second: int | None = option(Size())
+    name_server: tuple[str, ...] = option(NAME_SERVERS)
+    topic: str | None = option(SOME_TEXT)
+    producer_group: str = option(SOME_TEXT, GROUP)
+    send_timeout: float = option(millis(), TIMEOUT)
+    retries: int = option(whole(0, _MOST_RETRIES), RETRIES)
+    batch_bytes: int = option(SIZE, BATCH)
+    access_key: str | None = option(SOME_TEXT)
+    secret_key: str | None = option(SOME_TEXT, secret=True)
+    tls_config_file: Path | None = option(SOME_FILE)
+    max_rows_per_second: int | None = option(whole(1, INT_MAX))
+    max_bytes_per_second: int | None = option(SIZE)
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> Self:

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from logging import getLogger
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from attrs import AttrsInstance, define, field, frozen
+from attrs import AttrsInstance, define, field
 
-from rmqha.config.values import Endpoints
+from rmqha.config.values import ENDPOINTS, Kind
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.pipeline.remoting.errors import NameServersSilent
 from rmqha.pipeline.remoting.peers import Peers, SocketTls
@@ -32,15 +32,15 @@ _Answer = TypeVar("_Answer")
 _Body = TypeVar("_Body", bound=AttrsInstance)
 
 
-@frozen
-class NameServers(Endpoints):
-    """At least one C{host:port}, with C{;} between."""
+def _name_servers(text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in ENDPOINTS.parse(text).split(";"))
+    if not all(parts):
+        raise ValueError(text)
+    return parts
 
-    def parse(self, text: str) -> Any:
-        parts = tuple(part.strip() for part in super().parse(text).split(";"))
-        if not all(parts):
-            raise ValueError(text)
-        return parts
+
+NAME_SERVERS = Kind(ENDPOINTS.allowed, _name_servers)
+"""At least one C{host:port}, with C{;} between."""
 
 
 @define(eq=False)

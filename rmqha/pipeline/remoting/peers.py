@@ -19,7 +19,7 @@ from attrs import define, field
 
 from rmqha.config.load import load_tls
 from rmqha.config.settings import TlsSettings
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.errors import RemotingFrameError, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.pipeline.remoting.errors import RemotingClosed
 from rmqha.wire.remoting.command import Command
@@ -91,7 +91,7 @@ class BlockingConnection:
         """
         self.address = address
         self._timeout = timeout
-        place = Endpoint().parse(address)
+        place = ENDPOINT.parse(address)
         if place is None:
             raise ValueError("there is no address")
         plain = socket.create_connection(place, timeout)

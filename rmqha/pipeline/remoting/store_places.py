@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.config.values import Endpoint
+from rmqha.config.values import ENDPOINT
 from rmqha.pipeline.remoting.errors import BrokerUnplaced
 from rmqha.pipeline.remoting.name_servers import RegisteredBrokers
 from rmqha.wire.remoting.bodies.route import BrokerData
@@ -109,7 +109,7 @@ def _members(broker: BrokerData) -> Iterator[dict[str, str]]:
     slaves_first = sorted(broker.broker_addrs.items(), key=lambda each: (each[0] == 0, each))
     for number, address in slaves_first:
         try:
-            host, _ = Endpoint().parse(address)
+            host, _ = ENDPOINT.parse(address)
         except (ValueError, TypeError):
             continue  # a member without an address has no place
         yield {HOST: host, ID: str(number)}

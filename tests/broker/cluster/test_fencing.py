@@ -8,7 +8,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.broker.cluster.fencing import CHECK_EVERY, Fencing
-from rmqha.config.values import Networks
+from rmqha.config.values import NETWORKS
 from rmqha.errors import RemotingUnreachable
 from rmqha.ha.master_epoch import EpochJournal, HigherMaster
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
@@ -130,7 +130,7 @@ class FencingTests(BrokerTestCase):
 
     def test_claim_of_a_replica(self) -> None:
         """Where replicas are named, one is believed when its master cannot be reached from here."""
-        self.fencing.replicas = Allowed(Networks().parse("10.0.0.7"))
+        self.fencing.replicas = Allowed(NETWORKS.parse("10.0.0.7"))
         self.answer = fail(RemotingUnreachable(THERE, "refused"))
         self.fencing.claimed("10.0.0.8", CLAIM)
         self.assertEqual(self.asked, [])
