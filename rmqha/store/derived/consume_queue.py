@@ -25,10 +25,17 @@ from attrs import define, field, frozen
 from rmqha.errors import DerivedFault
 from rmqha.logfiles.listing import LOG_NAME, file_name
 from rmqha.store.derived.record_at import RecordReader
-from rmqha.store.derived.unit_runs import first_difference, first_from, last_below, sound_prefix
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import zero_range
-from rmqha.wire.columnar.queue_units import BLANK_UNIT, SIZES, UNIT
+from rmqha.wire.columnar.queue_units import (
+    BLANK_UNIT,
+    SIZES,
+    UNIT,
+    first_difference,
+    first_from,
+    last_below,
+    sound_prefix,
+)
 from rmqha.wire.lane.compiled import built
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 

@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.store.derived.unit_runs}: few units one by one, many in arrays."""
+"""Tests for L{rmqha.wire.columnar.queue_units}: few units one by one, many in arrays."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store.derived import unit_runs
-from rmqha.store.derived.unit_runs import FEW, first_from, last_below, sound_prefix
-from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
+from rmqha.wire.columnar import queue_units
+from rmqha.wire.columnar.queue_units import (
+    BLANK_UNIT,
+    FEW,
+    UNIT,
+    first_from,
+    last_below,
+    sound_prefix,
+)
 
 Rows = list[tuple[int, int, int]]
 
@@ -29,7 +35,7 @@ class UnitRunTests(SynchronousTestCase):
         """Whatever the units are, also with nothing behind them."""
         raw = b"".join(UNIT.pack(*unit) for unit in units) + bytes(20 * zeros)
         few = sound_prefix(raw, number), last_below(raw, number), first_from(raw, number)
-        self.patch(unit_runs, "FEW", -1)
+        self.patch(queue_units, "FEW", -1)
         many = sound_prefix(raw, number), last_below(raw, number), first_from(raw, number)
         self.assertEqual(few, many)
 
