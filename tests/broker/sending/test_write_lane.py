@@ -28,7 +28,7 @@ from rmqha.wire.remoting.fields import to_ext, wire_name
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
-from tests.broker.sending.test_captured_sends import sends
+from tests.broker.sending.test_captured import sends
 from tests.broker.support import NOW, BrokerTestCase, Client, batch, long_names, properties, sending
 from tests.support.effort import tries
 from tests.support.frames import RECORDINGS

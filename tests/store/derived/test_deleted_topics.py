@@ -1,7 +1,11 @@
-"""Topics whose queues were deleted while their records stay."""
+"""Queues without messages: of deleted topics, idle ones, and where a log file goes."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 from twisted.internet.defer import Deferred
@@ -14,10 +18,14 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import DELETED, DeletedTopic, read_deleted_topics
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.deleted_topics import Deletion
+from rmqha.store.derived.trim import BATCH, Trimmer
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 from rmqha.store.store import Store
-from tests.support.logs import LogTestCase, message, now
+from rmqha.wire.columnar.queue_units import UNIT
+from tests.support.derived import DerivedTestCase
+from tests.support.logs import FILE_SIZE, Held, LogTestCase, message, now
 
 
 class DeletedTests(LogTestCase):
@@ -198,3 +206,201 @@ class DeletedTests(LogTestCase):
         for name in ("deleted.json", "deleted.json.bak"):
             path.with_name(name).write_bytes(b"{")
         self.assertEqual({}, read_deleted_topics(root, log, log.confirmed))
+
+
+IDLE = ("Idle", 0)
+
+
+class IdleTests(LogTestCase):
+    """A topic had three messages, all of which went with the log's first files."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.root = self.folder() / "store"
+        self.here = self.open()
+        for topic in ("Idle",) * 3 + ("Busy",) * 8:
+            self.here.put(message(FILE_SIZE // 3, topic=topic))
+            self.clock.advance(0.1)
+        self.close_store(self.here)
+        for path in sorted((self.root / "commitlog").iterdir())[:2]:
+            path.unlink()
+
+    def open(self) -> Store:
+        return self.opened(self.root, clock=self.clock, settings={"file_size": FILE_SIZE})
+
+    def again(self, *, marked: bool = True) -> Store:
+        """Open it after a kill, with what was noted of queues or without."""
+        (self.root / "abort").touch()
+        if not marked:
+            for path in (self.root / "rmqha").glob("dispatched.json*"):
+                path.unlink()
+        self.here = self.open()
+        return self.here
+
+    def lose(self, name: str = "consumequeue") -> None:
+        """A folder of queues is gone."""
+        shutil.rmtree(self.root / name)
+
+    def rebuild(self) -> None:
+        with exclusively(self.root, self.root / "commitlog"):
+            remake(OfflineLog.of(RawLog.open(self.root)), self.here.settings)
+
+    def assert_goes_on(self) -> None:
+        """The next message is behind those that are gone, now and after two starts."""
+        for _ in range(2):
+            self.assertEqual(self.again().next_offset(*IDLE), 3)
+            queue = self.here.queues.get(*IDLE)
+            assert queue is not None
+            self.assertEqual((queue.min_offset, queue.max_offset), (3, 3))
+            self.close_store(self.here)
+            self.assertEqual([], derived_faults(self.here.settings, exact=False))
+        self.assertEqual(self.again().put(message(300, topic="Idle")).queue_offset, 3)
+        self.clock.advance(0.1)
+        queue = self.here.queues.get(*IDLE)
+        assert queue is not None
+        self.assertEqual((queue.min_offset, queue.max_offset), (3, 4))
+
+    def test_restart(self) -> None:
+        """A start finds that in the queue's file, with what was noted of queues and without."""
+        self.again(marked=False)
+        self.close_store(self.here)
+        self.assert_goes_on()
+
+    def test_queue_lost(self) -> None:
+        """Where the queue's folder is lost it is known from what was noted of it."""
+        self.lose("consumequeue/Idle")
+        self.assert_goes_on()
+
+    def test_all_lost(self) -> None:
+        """The same where all queues are lost; those that have messages are made from them."""
+        self.lose()
+        self.assert_goes_on()
+        self.assertEqual(self.here.queues.end("Busy", 0), 8)
+
+    def test_rebuilt(self) -> None:
+        """A rebuild keeps it, by the old files or by what was noted."""
+        self.rebuild()
+        self.assert_goes_on()
+
+    def test_lost_and_rebuilt(self) -> None:
+        """Also where the old files are lost."""
+        self.lose()
+        self.rebuild()
+        self.assert_goes_on()
+
+    def test_elsewhere(self) -> None:
+        """A message with another queue offset, of another master, costs no pass over the log."""
+        for first in (0, 2, 9):
+            copy = self.folder() / "store"
+            shutil.copytree(self.root, copy)
+            clock = Clock()
+            store = self.opened(copy, clock=clock, settings={"file_size": FILE_SIZE})
+            store._next[IDLE] = first
+            store.put(message(300, topic="Idle"))
+            clock.advance(0.1)
+            queue = store.queues.get(*IDLE)
+            assert queue is not None
+            self.assertEqual((queue.min_offset, queue.max_offset), (first, first + 1))
+            self.assertEqual((store.dispatcher.rebuilds, store.dispatcher.fault_count), (0, 0))
+            self.close_store(store)
+            self.assertEqual([], derived_faults(store.settings, exact=False))
+
+
+COUNT = 3 * BATCH + 7
+
+
+def units(first: int, count: int) -> bytes:
+    """Units of records of 100 bytes, one behind the other."""
+    return b"".join(UNIT.pack((first + i) * 100, 100, 0) for i in range(count))
+
+
+class TrimTests(DerivedTestCase):
+    """Many queues of one unit, and some of three files."""
+
+    def setUp(self) -> None:
+        """Make them, without files where none is wanted."""
+        self.root = self.folder()
+        self.queues = ConsumeQueues(self.root, 200)
+        self.addCleanup(self.queues.close)
+        self.long = (0, BATCH, COUNT - 1)
+        for number in range(COUNT):
+            queue = self.queues.create("Topic", number)
+            assert queue is not None
+            if number in self.long:
+                queue.append(0, units(0, 25))
+            else:
+                # As if recovered: a unit of a record that is still there.
+                queue.max_offset, queue._min_physical, queue.end_physical = 1, 5000, 5100
+
+    def trimmer(self, in_thread: Callable[..., Any]) -> Trimmer:
+        return Trimmer(self.queues, None, in_thread)
+
+    def files(self) -> list[int]:
+        """How many files the long queues have."""
+        return [len(os.listdir(self.root / "consumequeue/Topic" / str(n))) for n in self.long]
+
+    def test_not_in_one_turn(self) -> None:
+        """The turn that deletes a log file looks at no queue.  A thread looks at some hundred at a
+        time, and the reactor has a turn after each; only it reads and deletes.
+        """
+        thread = Held()
+        looked: list[int] = []
+        real = type(self.queues.create("Topic", 0)).deleted
+
+        def deleted(queue: Any, log_min: int) -> Any:
+            looked.append(queue.queue_id)
+            return real(queue, log_min)
+
+        with patch("rmqha.store.derived.consume_queue.ConsumeQueue.deleted", deleted):
+            self.trimmer(thread).follow(1250)
+            self.assertEqual(looked, [])
+            # At once, for whoever asks.
+            self.assertEqual(self.queues.get("Topic", 0).min_offset, 13)  # type: ignore[union-attr]
+            turns = 0
+            while thread.calls:
+                before = len(looked)
+                with patch("os.open", wraps=os.open) as opened:
+                    thread.work()
+                turns += 1
+                self.assertLessEqual(len(looked) - before, BATCH)
+                self.assertLessEqual(opened.call_count, 2)
+        self.assertEqual(looked, list(range(COUNT)))
+        # Four looks, three that delete, and the checksums.
+        self.assertEqual((turns, self.files()), (8, [2, 2, 2]))
+
+    def test_goes_on(self) -> None:
+        """A file that is deleted meanwhile makes for one more walk, however many there were."""
+        thread = Held()
+        trimmer = self.trimmer(thread)
+        for log_min in (100, 200, 1250, 99999):
+            trimmer.follow(log_min)
+        self.assertEqual(len(thread.calls), 1)
+        while thread.calls:
+            thread.work()
+        self.assertEqual(self.files(), [1, 1, 1])
+
+    def test_stop(self) -> None:
+        """A stop waits for the thread, and looks at no further queue."""
+        thread = Held()
+        trimmer = self.trimmer(thread)
+        self.successResultOf(trimmer.stop())
+        trimmer = self.trimmer(thread)
+        trimmer.follow(99999)
+        stopped = trimmer.stop()
+        self.assertNoResult(stopped)
+        while thread.calls:
+            self.assertNoResult(stopped)
+            thread.work()
+        self.successResultOf(stopped)
+        self.assertEqual(self.files(), [1, 3, 3])
+        trimmer.follow(100000)
+        self.assertEqual(thread.calls, [])
+
+    def test_an_error(self) -> None:
+        """What cannot be deleted is in the log, and the next walk goes on."""
+        trimmer = self.trimmer(now)
+        with patch("pathlib.Path.unlink", side_effect=PermissionError("no")):
+            trimmer.follow(1250)
+        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
+        trimmer.follow(99999)
+        self.assertEqual(self.files(), [2, 1, 1])
