@@ -144,9 +144,9 @@ class TopicRunsMaker:
     ) -> None:
         if not len(start):
             return
-        ours = np.zeros(len(names), np.int64)
-        for number in np.unique(numbers).tolist():
-            ours[number] = self._numbers.setdefault(names[number], len(self._numbers))
+        known, ours = self._numbers, np.zeros(len(names), np.int64)
+        used = np.flatnonzero(np.bincount(numbers, minlength=len(names)))
+        ours[used] = [known.setdefault(names[number], len(known)) for number in used.tolist()]
         self._topics.append(ours[numbers])
         self._sizes.append(size)
         self._last = int(start[-1])
