@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import cython
 from cython.cimports.libc.string import memchr, memcmp
-from cython.cimports.rmqha.wire.lane.big_endian import int4, int8
+from cython.cimports.rmqha.wire.lane.big_endian import int4, int8, put4, put8
+from cython.cimports.rmqha.wire.lane.prefetch import prefetch
 
 from rmqha.wire.log.layout import (
     BODY_AT,
@@ -55,6 +56,9 @@ _DELAY = cython.declare(bytes, DELAY.encode())
 
 _INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
+# Slots lie anywhere in a file of many MiB: so many entries before, each is fetched.
+_AHEAD = cython.declare(cython.Py_ssize_t, 8)
+
 
 @cython.cclass
 class DispatchReader:
@@ -75,15 +79,16 @@ class DispatchReader:
     offsets = cython.declare(list, visibility="readonly")
     timestamps = cython.declare(list, visibility="readonly")
     _data: cython.const[cython.uchar][::1]
-    # By topic and queue id, and all in their order: queue offset of the first unit, and the units.
-    _open: dict
+    # All in their order: topic and queue id, queue offset of the first unit, and the units, which
+    # are C{bytes} as long as there is one; and the number of each queue's last.
     _runs: list
+    _open: dict
     # By its bytes: a topic, and the hash of what keys begin with.
     _topics: dict
-    # The last one, and the last record's queue and its units.
+    # The last one, and the last record's queue and the number of its run, -1 without one.
     _name: bytes
     _known: tuple
-    _run: tuple
+    _run: cython.Py_ssize_t
     _queue = cython.declare(cython.longlong)
     _tags = cython.declare(cython.longlong)
     _words: cython.Py_ssize_t[6]
@@ -110,7 +115,7 @@ class DispatchReader:
         """
         self._data, self._delays = data, delays
         self._open, self._runs, self._topics = {}, [], {}
-        self._name, self._known, self._run = b"", None, None
+        self._name, self._known, self._run = b"", None, -1
         self.hashes, self.offsets, self.timestamps = [], [], []
         size: cython.longlong
         stop = min(stop, self._data.shape[0])
@@ -127,7 +132,12 @@ class DispatchReader:
         """Topic and queue id, queue offset of the first unit, and raw units of consecutive queue
         offsets, in the order of the log for each queue.
         """
-        return [(queue, first, bytes(units)) for queue, first, units in self._runs]
+        number: cython.Py_ssize_t
+        for number in range(len(self._runs)):
+            run: tuple = self._runs[number]
+            if not isinstance(run[2], bytes):
+                self._runs[number] = (run[0], run[1], bytes(run[2]))
+        return self._runs
 
     @cython.cfunc
     def _record(
@@ -199,7 +209,7 @@ class DispatchReader:
             begun: cython.uint = self._hash(at, at + size, 0) * 31 + 35
             self._known = (self._name.decode(), begun)
             self._topics[self._name] = self._known
-        self._run = None
+        self._run = -1
         return self._known
 
     @cython.cfunc
@@ -262,26 +272,27 @@ class DispatchReader:
     ) -> cython.void:
         """Put a unit to those of its queue."""
         unit: cython.p_uchar = self._unit
-        number: cython.int
-        for number in range(8):
-            unit[number] = cython.cast(cython.uchar, offset >> 8 * (7 - number))
-            unit[12 + number] = cython.cast(cython.uchar, self._tags >> 8 * (7 - number))
-        for number in range(4):
-            unit[8 + number] = cython.cast(cython.uchar, size >> 8 * (3 - number))
+        put8(unit, offset)
+        put4(unit + 8, size)
+        put8(unit + 12, self._tags)
         raw: bytes = cython.cast(cython.p_char, unit)[:20]
-        run: tuple = self._run
-        if run is None or queue_id != self._queue:
-            run = self._open.get((topic, queue_id))
-            self._run, self._queue = run, queue_id
-        if run is not None:
+        queue: tuple = None
+        run: tuple
+        if self._run < 0 or queue_id != self._queue:
+            queue = (topic, queue_id)
+            self._run, self._queue = self._open.get(queue, -1), queue_id
+        if self._run >= 0:
+            run = self._runs[self._run]
+            queue = run[0]
             first: cython.longlong = run[1]
-            units: bytearray = run[2]
-            if queue_offset == first + len(units) // 20:
+            if queue_offset == first + len(run[2]) // 20:
+                if isinstance(run[2], bytes):
+                    self._runs[self._run] = run = (queue, first, bytearray(run[2]))
+                units: bytearray = run[2]
                 units += raw
                 return
-        run = ((topic, queue_id), queue_offset, bytearray(raw))
-        self._open[topic, queue_id] = self._run = run
-        self._runs.append(run)
+        self._open[queue] = self._run = len(self._runs)
+        self._runs.append((queue, queue_offset, raw))
 
     @cython.cfunc
     def _keys(self, begun: cython.uint, offset: cython.longlong) -> cython.void:
@@ -378,8 +389,12 @@ def put_entries(
     """
     used: cython.int = 0
     row: cython.Py_ssize_t
+    value: cython.longlong
     for row in range(len(hashes)):
-        value: cython.longlong = hashes[row]
+        if row + _AHEAD < len(hashes):
+            value = hashes[row + _AHEAD]
+            prefetch(cython.address(area[slots_at + 4 * (value % slots)]))
+        value = hashes[row]
         stored: cython.longlong = timestamps[row]
         slot: cython.Py_ssize_t = slots_at + 4 * (value % slots)
         place: cython.Py_ssize_t = entries_at + 20 * number
