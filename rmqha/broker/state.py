@@ -160,6 +160,9 @@ class LateTopics:
             self.state.store.dispatcher.on_units.remove(self._came)
 
     def _came(self, moves: Moves) -> None:
+        came = {topic for topic, _ in moves}
+        if self._made.isdisjoint(came) and self.state.topics.has_all(came):
+            return
         for topic, queue_id in moves:
             if topic in self._made or self.state.topics.get(topic) is None:
                 self._late(topic, queue_id)

@@ -6,7 +6,7 @@ Source: docs/protocol/remoting.md, Tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, ClassVar, Generic, TypeVar
 
 from attrs import evolve
@@ -99,6 +99,10 @@ class ConfigTable(Generic[Row, Body, Section]):
     def get(self, name: str) -> Row | None:
         """A row, if there is one of that name."""
         return self._table.get(name)
+
+    def has_all(self, names: Set[str]) -> bool:
+        """Whether there is a row of each name."""
+        return names <= self._table.keys()
 
     def names(self) -> tuple[str, ...]:
         """Of all rows, in the order in which they came."""
