@@ -22,7 +22,7 @@ if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane import columns_run
     from rmqha.wire.lane.check_run import sound_records
 
-_FEW_TOPICS = 512
+_FEW_TOPICS = 1024
 
 _HOST = 27
 """Letters of the longest IPv4 host and port, the sign of a negative one included."""
@@ -111,20 +111,29 @@ def heads(
         room *= 16
     numbers = narrow[9, :rows]
     count = int(numbers.max()) + 1 if rows else 0
-    names = [bytes(buf[start : start + length]) for start, length in topics[:2, :count].T.tolist()]
     for number in np.flatnonzero(odd[:count]).tolist():
-        if not is_utf8(names[number]):
+        start, length = topics[:2, number].tolist()
+        if not is_utf8(bytes(buf[start : start + length])):
             # Topics have their numbers in the order in which they come.
-            rows, names = int((numbers == number).argmax()), names[:number]
+            rows, count = int((numbers == number).argmax()), number
             break
     return kernels_numpy.FixedColumns(
         chain[: rows + 1].copy(),
         narrow[:, :rows].copy(),
         wide[:, :rows].copy(),
         kernels_numpy.StringLayout(*places[:, :rows].copy()),
-        [name.decode() for name in names],
+        _names(buf, topics, count),
         (ends[: rows + 1].copy(), _tight(copies, int(ends[rows]))) if bodies else None,
     )
+
+
+def _names(buf: memoryview, topics: Array, count: int) -> list[str]:
+    """The first topics of which a loop told where they are.
+
+    @param topics: First byte and length of each, in the first two rows.
+    """
+    starts, lengths = topics[:2, :count]
+    return [str(name, "utf-8") for name in kernels_numpy.slices(buf, starts, starts + lengths)]
 
 
 def _tight(letters: Array, size: int) -> Array:
@@ -150,12 +159,8 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.Dispat
         count, keys = columns_run.columns(
             buf, starts, ends, narrow, wide, is_ascii.view(np.uint8), record, hashes, topics
         )
-    names = [
-        bytes(buf[start : start + length]).decode()
-        for start, length in topics[:2, :count].T.tolist()
-    ]
     return kernels_numpy.DispatchColumns(
-        names,
+        _names(buf, topics, count),
         narrow[0],
         narrow[1],
         wide[0],

@@ -220,7 +220,8 @@ def follow(buf: memoryview, stop: int) -> Array:
     return np.array(positions, np.int64)
 
 
-def _slices(buf: memoryview, starts: Array, ends: Array) -> Iterable[memoryview]:
+def slices(buf: memoryview, starts: Array, ends: Array) -> Iterable[memoryview]:
+    """Parts of a buffer, by where they start and end."""
     return map(buf.__getitem__, map(slice, starts.tolist(), ends.tolist()))
 
 
@@ -229,7 +230,7 @@ def crcs(buf: memoryview, starts: Array, ends: Array) -> Array:
 
     @return: One C{uint32} a part, not yet masked.
     """
-    return np.fromiter(map(crc32, _slices(buf, starts, ends)), np.uint32, len(starts))
+    return np.fromiter(map(crc32, slices(buf, starts, ends)), np.uint32, len(starts))
 
 
 class _Text(NamedTuple):
