@@ -21,9 +21,11 @@ from rmqha.store.paced_dispatch import (
     BUSY_PAUSE,
     FAR,
     FAR_SLICE,
+    FAST,
     LATE,
     LIVE_PAUSE,
     LIVE_SLICE,
+    QUIET_PAUSE,
     SLICE,
     PacedDispatch,
 )
@@ -41,6 +43,7 @@ class Behind:
     step: int = 0
     end: int = 0
     confirmed: int = 0
+    replicated: bool = False
     runs: list[tuple[float, int | None]] = field(factory=list)
     urgent: Callable[[], bool] = bool
     awaited: Callable[[], bool] = lambda: True
@@ -113,6 +116,26 @@ class SliceTests(SynchronousTestCase):
         self.assertEqual(stub.runs, [])
         self.clock.advance(BUSY_PAUSE - 2 * LIVE_PAUSE)
         self.assertEqual(len(stub.runs), 1)
+
+    def test_quiet_slave(self) -> None:
+        """A slave for which no client waits is woken by no timer for each write, while little
+        comes.
+        """
+        stub = Behind(0, awaited=bool, replicated=True)
+        paced, much = self.paced(stub), int(FAST * QUIET_PAUSE) + 1000
+        for size, pause in (
+            (1, QUIET_PAUSE),
+            (much, QUIET_PAUSE),
+            (1, BUSY_PAUSE),
+            (1, QUIET_PAUSE),
+        ):
+            stub.behind = stub.step = size
+            stub.runs.clear()
+            paced.soon()
+            self.clock.advance(pause - LIVE_PAUSE)
+            self.assertEqual(stub.runs, [])
+            self.clock.advance(LIVE_PAUSE + TURN)
+            self.assertEqual(len(stub.runs), 1)
 
     def test_urgent(self) -> None:
         """While a pop waits, what comes alone is dispatched at once, and so is what follows: a wait

@@ -89,6 +89,7 @@ class CommitLog:
     @ivar verified: Blocks found by L{verify} and not yet asked for by dispatch.
     @ivar appended: Called, without arguments, after C{end} or C{confirmed} moved.
     @ivar flush_listeners: Called after C{flushed} moved.
+    @ivar replicated: Whether what came last was a master's.
     @ivar rewinds: How often the end moved back: an fsync that began before it did says
         nothing about the bytes that are there now.
     """
@@ -101,6 +102,7 @@ class CommitLog:
     last_record: int = -1
     check_crc: bool = True
     rewinds: int = 0
+    replicated: bool = field(default=False, init=False)
     appended: list[Callable[[], None]] = field(factory=list)
     flush_listeners: list[Callable[[], None]] = field(factory=list)
     copied: CopiedDamage = field(factory=CopiedDamage)
@@ -227,6 +229,7 @@ class CommitLog:
 
     def _grown(self, end: int) -> None:
         """Whole records reach up to C{end} now."""
+        self.replicated = False
         self.end = self.confirmed = self._staged = self._dirty = end
         if end < self._tell_from:
             return
@@ -492,6 +495,7 @@ class CommitLog:
 
     def progress(self) -> None:
         """Tell L{appended}; a slave does so once a read turn, after checking."""
+        self.replicated = True
         self._tell()
 
     def _tell(self) -> None:
