@@ -27,6 +27,7 @@ STOCK: dict[str, Any] = {
     "maxHashSlotNum": 5_000_000,
     "maxIndexNum": 20_000_000,
     "haSendHeartbeatInterval": 5000,
+    "transactionMetricFlushInterval": 3000,
 }
 """RocketMQ's defaults, where L{lab.harness.nodes} has small ones."""
 
@@ -44,8 +45,6 @@ class Peer(Tool):
 
 class Stock(Broker):
     """A stock broker with RocketMQ's defaults."""
-
-    jvm = JVM
 
     def __init__(self, folder: Path, tool: Tool, name: str, **keys: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,10 @@ BRIEF: tuple[str, ...] = (
     "-XX:-UsePerfData",
 )
 
+#: So, and its servers speak clear text alone: with TLS each makes a key and a certificate when it
+#: starts, which costs more than all else of a start.
+CLEAR = (*BRIEF, "-Dtls.server.mode=disabled")
+
 
 class Missing(Exception):
     """There are no peers to test with; its text says why."""
@@ -80,7 +84,7 @@ def sources() -> list[Path]:
 
 
 def java(
-    version: str, main: str, home: Path, *arguments: str, jvm: tuple[str, ...] = BRIEF
+    version: str, main: str, home: Path, *arguments: str, jvm: tuple[str, ...] = CLEAR
 ) -> list[str]:
     """The command line of a JVM that runs RocketMQ's or our classes, if L{resolve} has been run.
 

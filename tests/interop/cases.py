@@ -48,20 +48,17 @@ BRISK: dict[str, object] = {"haReconnectBackoffMax": 500, "haHousekeepingInterva
 #: How a record or a blank begins: its size and what it is.
 HEAD = Struct(">ii")
 
-_tools: dict[str, Tool] = {}
-_tools_folder: list[Folder] = []
+_tools: dict[tuple[str, tuple[str, ...]], Tool] = {}
 
 
-def tool(version: str) -> Tool:
-    """The helper of a version: started by the first test that needs it, kept for all."""
-    found = _tools.get(version)
+def tool(version: str, jvm: tuple[str, ...] = jars.CLEAR) -> Tool:
+    """The helper of a version: started by the first test that needs it so, kept for all."""
+    found = _tools.get((version, jvm))
     if found is None or not found.running:
-        if not _tools_folder:
-            _tools_folder.append(Folder("interop-tool-"))
-        folder = _tools_folder[0].path / version
-        folder.mkdir(exist_ok=True)
+        found = Tool(Folder("interop-tool-").path, version)
+        found.jvm = jvm
         try:
-            found = _tools[version] = Tool(folder, version).start()
+            _tools[version, jvm] = found.start()
         except jars.Missing as error:
             raise SkipTest(str(error)) from error
     return found
@@ -71,6 +68,7 @@ class InteropTestCase(SynchronousTestCase):
     """Tests with stock peers of one version; without one, a class is only a base.
 
     @cvar roles: Who is what, for the table.
+    @cvar jvm: Options of what is Java.
     @cvar full_only: Tests that only C{make interop-full} runs.
     @cvar long: Whether they take minutes: C{make interop} begins with these.
     """
@@ -78,6 +76,7 @@ class InteropTestCase(SynchronousTestCase):
     version = ""
     roles = ""
     long = False
+    jvm = jars.CLEAR
     full_only: tuple[str, ...] = ()
     timeout = 600  # type: ignore[assignment]
 
@@ -89,7 +88,7 @@ class InteropTestCase(SynchronousTestCase):
             raise SkipTest("only a base")
         if WANTED == "1" and self._testMethodName in self.full_only:
             raise SkipTest("only for make interop-full")
-        self.tool = tool(self.version)
+        self.tool = tool(self.version, self.jvm)
         self._folder = Folder("interop-")
         self.folder: Path = self._folder.path
         self._processes: list[Process] = []

@@ -66,7 +66,7 @@ class AccessTableTests(InteropTestCase):
         (conf / "plain_acl.yml").write_bytes(PLAIN_ACL.read_bytes())
         stock = self.broker("stock", aclEnable="true")
         relative = os.path.relpath(conf / "plain_acl.yml", jars.HERE / "home")
-        stock.jvm = (*jars.BRIEF, f"-Drocketmq.acl.plain.file={relative}")
+        stock.jvm = (*jars.CLEAR, f"-Drocketmq.acl.plain.file={relative}")
         with self.scenario("a table of requests to brokers with access control", "master"):
             stock.launch()
             until(lambda: "boot success" in stock.log(), "it has started", BOOT, tell=stock.tail)

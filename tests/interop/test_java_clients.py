@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from lab.harness.nodes import until
+from lab.stock import jars
 from lab.stock.clients import Client, Consumer
 from tests.interop.sites import SiteTestCase
 from tests.interop.test_clients import RUN, bodies
@@ -362,6 +363,7 @@ class StockJavaClient4Tests(JavaClientTests):
 
     version = "4.9.7"
     names_of = broker_of = "Java"
+    jvm = jars.BRIEF
     full_only = ("test_java_client",)
 
 
