@@ -34,92 +34,65 @@ def pairs(text: str) -> list[tuple[str, str]]:
     return [(entry.key, entry.value) for entry in parse(text)]
 
 
-class SeparatorTests(SynchronousTestCase):
-    """Where a key ends and its value starts."""
+TABLE: list[tuple[str, str, list[tuple[str, str]]]] = [
+    ("a second separator belongs to the value", "a==b", [("a", "=b")]),
+    ("so it does behind blanks", "a = = b", [("a", "= b")]),
+    ("and behind a blank alone", "a b=c", [("a", "b=c")]),
+    ("a list of addresses is a value", "namesrvAddr=h:1;g:2", [("namesrvAddr", "h:1;g:2")]),
+    ("a backslash takes a separator's meaning away", r"a\=b\:c\ d=e", [("a=b:c d", "e")]),
+    ("a key without a separator has an empty value", "a\nb=\n", [("a", ""), ("b", "")]),
+    ("blanks behind a value are part of it, as in Java", "a=b  ", [("a", "b  ")]),
+    (
+        "both comment signs count only at the start of a line, behind blanks too",
+        "# a=1\n! b=2\n\n   \t\n  # c=3\nd=4 # not a comment\n",
+        [("d", "4 # not a comment")],
+    ),
+    ("two backslashes are one character", "a=1\\\\\nb=2", [("a", "1\\"), ("b", "2")]),
+    ("three are one and a continuation", "a=1\\\\\\\n  2", [("a", "1\\2")]),
+    ("a continued line is never a comment", "a=1\\\n#2", [("a", "1#2")]),
+    ("a comment is never continued", "# a \\\nb=2", [("b", "2")]),
+    ("a blank line ends a continuation", "a=1\\\n   \nb=2", [("a", "1"), ("b", "2")]),
+    ("a last backslash continues into nothing", "a=1\\", [("a", "1")]),
+    ("so it does alone", "\\", []),
+    ("a continuation may cut a key", "bro\\\n   kerId=0", [("brokerId", "0")]),
+    ("which of equal keys counts is not decided here", "a=1\na=2", [("a", "1"), ("a", "2")]),
+    (
+        "other white space, and other line ends of Unicode, are ordinary characters",
+        "a=\v1\x85\u2028",
+        [("a", "\v1\x85\u2028")],
+    ),
+    (
+        "four letters are control characters; before anything else a backslash vanishes",
+        r"a=\t\r\n\f\z\"\b\0",
+        [("a", '\t\r\n\fz"b0')],
+    ),
+    ("what Java does to a path of Windows happens here too", r"a=C:\store", [("a", "C:store")]),
+    (
+        "four hex digits are one UTF-16 unit; pairs become one character",
+        r"\u00e9=\u4E2D\uD83D\uDE00",
+        [("é", "中😀")],
+    ),
+    ("half a pair becomes the replacement character", r"a=\ud83dx", [("a", "\ufffdx")]),
+]
+"""What is so, a text, and the keys and values in it."""
+
+
+class ParseTests(SynchronousTestCase):
+    def test_table(self) -> None:
+        """Each text has its keys and values."""
+        for what, text, expected in TABLE:
+            self.assertEqual(pairs(text), expected, what)
 
     def test_every_separator(self) -> None:
         """An equals sign, a colon and blanks all separate, with blanks around them."""
         for line in ("a=b", "a:b", "a b", "a\tb", "a = b", "a : b", "  a  b", "\ta\f=\tb"):
             self.assertEqual(pairs(line), [("a", "b")], line)
 
-    def test_only_one_separator_is_dropped(self) -> None:
-        """A second separator belongs to the value."""
-        self.assertEqual((pairs("a==b"), pairs("a = = b")), ([("a", "=b")], [("a", "= b")]))
-        self.assertEqual(pairs("a b=c"), [("a", "b=c")])
-        self.assertEqual(pairs("namesrvAddr=h:1;g:2"), [("namesrvAddr", "h:1;g:2")])
-
-    def test_escaped_separators_belong_to_the_key(self) -> None:
-        """A backslash takes a separator's meaning away."""
-        self.assertEqual(pairs(r"a\=b\:c\ d=e"), [("a=b:c d", "e")])
-
-    def test_key_alone(self) -> None:
-        """A key without a separator has an empty value."""
-        self.assertEqual(pairs("a\nb=\n"), [("a", ""), ("b", "")])
-
-    def test_trailing_blanks_stay(self) -> None:
-        """Blanks behind a value are part of it, as in Java."""
-        self.assertEqual(pairs("a=b  "), [("a", "b  ")])
-
-
-class LineTests(SynchronousTestCase):
-    def test_comments_and_blank_lines(self) -> None:
-        """Both comment signs count only at the start of a line, behind blanks too."""
-        text = "# a=1\n! b=2\n\n   \t\n  # c=3\nd=4 # not a comment\n"
-        self.assertEqual(pairs(text), [("d", "4 # not a comment")])
-
     def test_line_numbers(self) -> None:
         """An entry knows the line it starts on, whatever ends the lines."""
         for end in ("\n", "\r", "\r\n"):
             entries = parse(end.join(["# x", "a=1\\", "  2", "", "b=3"]))
             self.assertEqual(entries, [Entry("a", "12", 2), Entry("b", "3", 5)], repr(end))
-
-    def test_even_backslashes_do_not_continue(self) -> None:
-        """Two backslashes are one character; three are one and a continuation."""
-        self.assertEqual(pairs("a=1\\\\\nb=2"), [("a", "1\\"), ("b", "2")])
-        self.assertEqual(pairs("a=1\\\\\\\n  2"), [("a", "1\\2")])
-
-    def test_comment_sign_in_a_continuation(self) -> None:
-        """A continued line is never a comment, and a comment is never continued."""
-        self.assertEqual(pairs("a=1\\\n#2"), [("a", "1#2")])
-        self.assertEqual(pairs("# a \\\nb=2"), [("b", "2")])
-
-    def test_blank_line_ends_a_continuation(self) -> None:
-        """A blank line behind a continuation ends it."""
-        self.assertEqual(pairs("a=1\\\n   \nb=2"), [("a", "1"), ("b", "2")])
-
-    def test_backslash_at_the_end_of_the_file(self) -> None:
-        """A last backslash continues into nothing."""
-        self.assertEqual((pairs("a=1\\"), pairs("\\")), ([("a", "1")], []))
-
-    def test_key_may_be_continued(self) -> None:
-        """A continuation may cut a key."""
-        self.assertEqual(pairs("bro\\\n   kerId=0"), [("brokerId", "0")])
-
-    def test_repeated_keys_are_all_returned(self) -> None:
-        """Which one counts is not decided here."""
-        self.assertEqual(pairs("a=1\na=2"), [("a", "1"), ("a", "2")])
-
-    def test_vertical_tab_is_no_blank(self) -> None:
-        """Other white space, and other line ends of Unicode, are ordinary characters."""
-        self.assertEqual(pairs("a=\v1\x85\u2028"), [("a", "\v1\x85\u2028")])
-
-
-class EscapeTests(SynchronousTestCase):
-    def test_named_and_other_escapes(self) -> None:
-        """Four letters are control characters; before anything else a backslash vanishes."""
-        self.assertEqual(pairs(r"a=\t\r\n\f\z\"\b\0"), [("a", '\t\r\n\fz"b0')])
-
-    def test_windows_paths_lose_their_backslashes(self) -> None:
-        """What Java does to C{C:\\store} happens here too."""
-        self.assertEqual(pairs(r"a=C:\store"), [("a", "C:store")])
-
-    def test_unicode(self) -> None:
-        """Four hex digits are one UTF-16 unit; pairs become one character."""
-        self.assertEqual(pairs(r"\u00e9=\u4E2D\uD83D\uDE00"), [("é", "中😀")])
-
-    def test_lone_surrogate(self) -> None:
-        """Half a pair becomes the replacement character and never breaks an encoder."""
-        self.assertEqual(pairs(r"a=\ud83dx"), [("a", "\ufffdx")])
 
     def test_malformed_unicode_is_a_fault(self) -> None:
         """Too few hex digits spoil their line and no other."""

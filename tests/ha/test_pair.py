@@ -15,9 +15,8 @@ from zope.interface import implementer
 
 from rmqha.config.ha_settings import DivergencePolicy, FirstSync, HASettings
 from rmqha.errors import Refused
-from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
-from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
@@ -28,6 +27,7 @@ from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, LogTestCase, content, encoded
+from tests.support.masters import feeding
 
 SIZES = (700, 1500, 900, 600) * 5
 
@@ -91,15 +91,8 @@ class Pair(LogTestCase):
     def serve(self, **keys: Any) -> MasterFactory:
         """Start a master on its log: a new epoch."""
         settings = HASettings(**({"batch": 1000} | keys))
-        ledger = Ledger(log=self.theirs, start=self.theirs.end, first_sync=settings.first_sync)
-        self.transfer = GroupTransfer(ledger=ledger, clock=self.clock, needed=1)
-        factory = MasterFactory(
-            log=self.theirs,
-            settings=settings,
-            clock=self.clock,
-            ledger=ledger,
-            transfer=self.transfer,
-        )
+        factory = feeding(self.theirs, self.clock, settings)
+        self.transfer = factory.transfer
         factory.start()
         self.factory = self.wire.master = factory
         self.addCleanup(self.unserve)

@@ -13,9 +13,7 @@ from twisted.logger import capturedLogs, formatEvent
 from zope.interface import implementer
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
-from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
 from rmqha.ha.tail_fetch import TailFetch
 from rmqha.store.log.commit_log import CommitLog
@@ -24,6 +22,7 @@ from rmqha.wire.log.record import Fault, check
 from tests.ha.test_pair import Pair, Wire
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, content
+from tests.support.masters import feeding
 from tests.support.scripted_master import Connection, PuppetEndpoint, frames
 
 RUBBISH = bytes(range(40))
@@ -66,14 +65,8 @@ class FetchCase(Pair):
     ) -> MasterFactory:
         """A slave whose master is away serves its log, all of which it got in this epoch."""
         settings = HASettings(**({"batch": 1000} | keys))
-        ledger = Ledger(log=log, start=0 if start is None else start)
-        factory = MasterFactory(
-            log=log,
-            settings=settings,
-            clock=self.clock,
-            ledger=ledger,
-            transfer=GroupTransfer(ledger=ledger, clock=self.clock, needed=1),
-            standing=lambda: Standing.PART,
+        factory = feeding(
+            log, self.clock, settings, start=start or 0, standing=lambda: Standing.PART
         )
         factory.start()
         wire = self.wires.setdefault(address, Wire(self.clock))

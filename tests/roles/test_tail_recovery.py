@@ -15,9 +15,6 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import LogShortened, TailNotFetched
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.known_replicas import KnownReplicas
-from rmqha.ha.master.ledger import Ledger
-from rmqha.ha.master.master import MasterFactory
-from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
 from rmqha.roles.master import TailRecovery
 from rmqha.store.store import Store
@@ -25,6 +22,7 @@ from tests.ha.test_pair import Wire
 from tests.roles.nodes import settings
 from tests.support.ha_frames import append_frame
 from tests.support.logs import LogTestCase, content, message, now
+from tests.support.masters import feeding
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
 COUNT, LEFT = 20, 15
@@ -98,15 +96,8 @@ class TailRecoveryTests(LogTestCase):
         log = self.log()
         append_frame(log, 0, self.whole[:end])
         log.verify()
-        ledger = Ledger(log=log, start=0)
-        factory = MasterFactory(
-            log=log,
-            settings=HASettings(batch=1000),
-            clock=self.clock,
-            ledger=ledger,
-            transfer=GroupTransfer(ledger=ledger, clock=self.clock, needed=1),
-            standing=lambda: Standing.PART,
-        )
+        settings = HASettings(batch=1000)
+        factory = feeding(log, self.clock, settings, start=0, standing=lambda: Standing.PART)
         factory.start()
         self.addCleanup(factory.stop)
         self.wire.master = factory

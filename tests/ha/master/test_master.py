@@ -22,16 +22,16 @@ from lab.harness import golden
 from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.ha.master import master as master_module
 from rmqha.ha.master.connection import MasterProtocol
-from rmqha.ha.master.ledger import Ledger
-from rmqha.ha.master.master import GATHERING, TURN, MasterFactory
+from rmqha.ha.master.master import GATHERING, TURN
 from rmqha.ha.master.replicas import ReplicaState
-from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.states import Standing
 from rmqha.net.door import host_of
 from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.health import unhealthy
 from tests.support.log_lines import log_events
+from tests.support.masters import feeding
 from tests.support.sending_log import MemoryLog
 
 FILE = 100_000
@@ -88,20 +88,8 @@ class MasterCase(SynchronousTestCase):
         self.log.put(random.Random(end).randbytes(end))
         self.log.flush()
         self.settings = HASettings(**settings)
-        self.ledger = Ledger(
-            log=self.log,
-            start=end,
-            first_sync=self.settings.first_sync,
-            accept_unproven=self.settings.accept_unproven,
-        )
-        self.transfer = GroupTransfer(ledger=self.ledger, clock=self.clock, needed=needed)
-        self.factory = MasterFactory(
-            log=self.log,
-            settings=self.settings,
-            clock=self.clock,
-            ledger=self.ledger,
-            transfer=self.transfer,
-        )
+        self.factory = feeding(self.log, self.clock, self.settings, needed=needed)
+        self.ledger, self.transfer = self.factory.ledger, self.factory.transfer
         if start:
             self.factory.start()
         self.port = 40000
@@ -178,13 +166,8 @@ class FrameTests(MasterCase):
         sent: list[int] = []
         self.factory.stop()
         self.log.appended.append(lambda: sent.append(len(transport.value())))
-        self.factory = MasterFactory(
-            log=self.log,
-            settings=self.settings,
-            clock=self.clock,
-            ledger=self.ledger,
-            transfer=self.transfer,
-        )
+        self.factory = feeding(self.log, self.clock, self.settings)
+        self.ledger, self.transfer = self.factory.ledger, self.factory.transfer
         self.factory.start()
         _, transport = self.fed()
         transport.clear()
@@ -882,15 +865,8 @@ class CaptureTests(MasterCase):
         begin = first or Received(frames).frames[0][0]
         self.clock = Clock()
         self.log = MemoryLog(end=begin, file_size=golden.LOG_FILE_SIZE)
-        self.ledger = Ledger(log=self.log, start=begin, first_sync=FirstSync.LAST_FILE)
-        self.transfer = GroupTransfer(ledger=self.ledger, clock=self.clock, needed=1)
-        self.factory = MasterFactory(
-            log=self.log,
-            settings=HASettings(),
-            clock=self.clock,
-            ledger=self.ledger,
-            transfer=self.transfer,
-        )
+        self.factory = feeding(self.log, self.clock, HASettings(first_sync=FirstSync.LAST_FILE))
+        self.ledger, self.transfer = self.factory.ledger, self.factory.transfer
         self.factory.start()
         protocol, transport = self.connect()
         source = random.Random(seed)

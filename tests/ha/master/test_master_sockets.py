@@ -15,13 +15,13 @@ from twisted.test.iosim import FakeTransport, IOPump
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
-from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.effort import slow
+from tests.support.masters import feeding
 from tests.support.sending_log import MemoryLog
 
 
@@ -60,16 +60,7 @@ def master(
     log: MemoryLog, clock: Any, *, gate: TlsGate = CLEAR_TEXT, **settings: Any
 ) -> MasterFactory:
     """A master of a log in memory."""
-    ledger = Ledger(log=log, start=log.end)
-    transfer = GroupTransfer(ledger=ledger, clock=clock, needed=1)
-    return MasterFactory(
-        log=log,
-        settings=HASettings(**settings),
-        clock=clock,
-        ledger=ledger,
-        transfer=transfer,
-        gate=gate,
-    )
+    return feeding(log, clock, HASettings(**settings), gate=gate)
 
 
 class SocketTests(TestCase):
