@@ -48,49 +48,6 @@ class FileSizeUnknown(RmqhaError):
     reason: str
 
 
-@frozen
-class GapInLog(StoreError):
-    """Bytes are missing between a log's first byte and the end of what is to be restored."""
-
-    path: str
-    start: int
-    end: int
-    until: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} lacks the {self.end - self.start} bytes from {self.start} to {self.end}: "
-            f"nothing behind them can be restored (until {self.until})"
-        )
-
-
-@frozen(kw_only=True)
-class TargetOutside(StoreError):
-    """A log does not reach to the place up to which it is to be restored, or begins behind it.
-
-    @ivar until: The place, as it was given.
-    @ivar before: Whether it lies before the log's begin; else behind its end.
-    @ivar first_stored: Store time of its first record in milliseconds since 1970, 0 if there is
-        none.
-    @ivar last_stored: The same of its last.
-    """
-
-    path: str
-    until: str
-    before: bool
-    start: int
-    end: int
-    first_stored: int
-    last_stored: int
-
-    def __str__(self) -> str:
-        where = "before the begin" if self.before else "behind the end"
-        return (
-            f"{self.until} is {where} of {self.path}: it has bytes {self.start} to {self.end}, "
-            f"stored from {shown_time(self.first_stored)} to {shown_time(self.last_stored)}"
-        )
-
-
 def shown_time(milliseconds: int) -> str:
     """A moment since 1970 for people, who may give it back to a command."""
     try:

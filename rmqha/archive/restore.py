@@ -111,8 +111,8 @@ def copy_log(
     """Copy whole records up to the target; they are on the disk when this returns.  Blocking.
 
     @param folder: Where the copy goes, an empty folder.
-    @raise TargetOutside: If the log has nothing before the target, or does not reach it.
-    @raise GapInLog: If files are missing before it.
+    @raise StoreError: If the log has nothing before the target, does not reach it, or lacks files
+        before it.
     @raise LogCorrupt: If a record before it is damaged.
     @raise DiskFull: If there is no room.
     """

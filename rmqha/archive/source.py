@@ -10,10 +10,10 @@ from typing import Self
 
 from attrs import define
 
-from rmqha.archive.errors import GapInLog, TargetOutside
+from rmqha.archive.errors import shown_time
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.target import RestoreTarget
-from rmqha.errors import NotAStore
+from rmqha.errors import NotAStore, StoreError
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.logfiles.log_end import find_log_end
 from rmqha.logfiles.published import read_copied_damage, read_point
@@ -90,8 +90,8 @@ class RestoreSource:
         """Up to where there is something to restore.
 
         @return: A physical offset: what is wanted ends there, or at a record before.
-        @raise TargetOutside: If the log begins behind the target, or does not reach it.
-        @raise GapInLog: If files are missing before it.
+        @raise StoreError: If the log begins behind the target, does not reach it, or lacks files
+            before it.
         """
         raw = self.raw
         if target.offset is not None:
@@ -107,20 +107,20 @@ class RestoreSource:
             gap = raw.run_end(raw.min_offset)
             following = raw.next_start(gap)
             if following is not None:
-                raise GapInLog(str(raw.path), gap, following, str(target))
+                raise StoreError(
+                    f"{raw.path} lacks the {following - gap} bytes from {gap} to {following}: "
+                    f"nothing behind them can be restored (until {target})"
+                )
             raise self.outside(target, before=False)
         return self.end if target.offset is None else target.offset
 
-    def outside(self, target: RestoreTarget, *, before: bool) -> TargetOutside:
+    def outside(self, target: RestoreTarget, *, before: bool) -> StoreError:
         """What it means that a target is not within the log."""
-        return TargetOutside(
-            path=str(self.raw.path),
-            until=str(target),
-            before=before,
-            start=self.raw.min_offset,
-            end=self.end,
-            first_stored=self.first_stored,
-            last_stored=self.last_stored,
+        where = "before the begin" if before else "behind the end"
+        return StoreError(
+            f"{target} is {where} of {self.raw.path}: it has bytes {self.raw.min_offset} to "
+            f"{self.end}, stored from {shown_time(self.first_stored)} to "
+            f"{shown_time(self.last_stored)}"
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.logger import Logger
@@ -53,23 +53,6 @@ from rmqha.wire.remoting.json_body import read
 
 ALARM = 10.0
 """Seconds without an answer of a controller after which a node says that something is wrong."""
-
-
-@frozen
-class CutBelowConfirm(StoreError):
-    """A log must not be cut as an elected master wants it, because readers may have seen what would
-    go.
-    """
-
-    sentence = (
-        "{operation} is refused: bytes {start} to {end} would go, and readers "
-        "may have seen them up to the confirm offset {confirm}; controllerCutPolicy=all "
-        "allows it"
-    )
-    operation: str
-    start: int
-    confirm: int
-    end: int
 
 
 def controllers(
@@ -330,7 +313,7 @@ class ElectedUpstream(Upstream):
 
         @param at: The first byte that would go.
         @param end: Where the log ends.
-        @raise CutBelowConfirm: If readers may have seen what would go.
+        @raise StoreError: If readers may have seen what would go.
         @raise Refused: If the controller does not name this master any more, or that does not take
             itself for it.
         """
@@ -338,7 +321,10 @@ class ElectedUpstream(Upstream):
         # it is elected it cuts off what it has of that.
         seen = self.node.store.seen()
         if self.node.settings.controller.cut_policy is not CutPolicy.ALL and at < seen:
-            raise CutBelowConfirm(policy.value, at, seen, end)
+            raise StoreError(
+                f"{policy.value} is refused: bytes {at} to {end} would go, and readers may have "
+                f"seen them up to the confirm offset {seen}; controllerCutPolicy=all allows it"
+            )
         followed, state = self.followed.state, await self.group.current()
         if followed is None or state.master is None or state.master_epoch != followed.master_epoch:
             raise Refused(policy.value, f"master epoch {state.master_epoch} has begun meanwhile")

@@ -43,20 +43,3 @@ class Interrupted(SwitchoverError):
     """Somebody ended a change of roles while a command ran, which was waited for."""
 
     sentence = "interrupted: run this again to go on, or with --back"
-
-
-@frozen
-class OffsetsLowered(SwitchoverError):
-    """The new master has lower consumer offsets than the old one had.
-
-    @ivar rows: One a queue, in words.
-    """
-
-    rows: tuple[str, ...]
-
-    def __str__(self) -> str:
-        more = "" if len(self.rows) <= 3 else f" and {len(self.rows) - 3} more"
-        return (
-            f"{len(self.rows)} consumer offsets are lower than the old master's were: "
-            f"{'; '.join(self.rows[:3])}{more}"
-        )

@@ -28,7 +28,7 @@ from attrs import define, evolve
 from rmqha.errors import RmqhaError
 from rmqha.switchover.acts import NUMBER, Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, lower_offsets
-from rmqha.switchover.errors import ActFailed, OffsetsLowered, PairUnfit
+from rmqha.switchover.errors import ActFailed, PairUnfit, SwitchoverError
 from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.waiting import Missing, Patience, follows, is_gone, is_master
 from rmqha.wire.remoting.bodies.tables import READ, WRITE
@@ -215,7 +215,11 @@ class Switchover(WayBack):
         lowered = lower_offsets(await self.new.offsets(), under_way.offsets)
         await self._follow(under_way)
         if lowered:
-            raise OffsetsLowered(tuple(lowered))
+            more = "" if len(lowered) <= 3 else f" and {len(lowered) - 3} more"
+            raise SwitchoverError(
+                f"{len(lowered)} consumer offsets are lower than the old master's were: "
+                f"{'; '.join(lowered[:3])}{more}"
+            )
 
     async def check(self) -> None:
         """Look whether the roles can be changed, and change nothing.

@@ -22,7 +22,7 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.errors import RemotingUnreachable, RequestRefused, TableUnreadable
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, BrokerTables, lower_offsets
-from rmqha.switchover.errors import ActFailed, Interrupted, NotSeen, OffsetsLowered, PairUnfit
+from rmqha.switchover.errors import ActFailed, Interrupted, NotSeen, PairUnfit, SwitchoverError
 from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.switchover import Switchover
 from rmqha.switchover.waiting import Patience
@@ -503,7 +503,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.new.held = evolve(TABLES, offsets={"Orders@billing": {0: 7}})
 
         self.hands.does[Act.PROMOTE] = forgetful
-        error = self.fails(self.change().run(), OffsetsLowered)
+        error = self.fails(self.change().run(), SwitchoverError)
         self.assertIn("group billing in queue 1 of Orders: none, not 9", error)
         self.assertChanged()
 

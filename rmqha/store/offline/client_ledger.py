@@ -46,22 +46,6 @@ Identity = tuple[str, Any]
 """What tells a message from all others: by what, and that."""
 
 
-@frozen
-class LedgerInvalid(RmqhaError):
-    """A file that should tell what a client was told of its messages does not.
-
-    @ivar line: Which line, from 1 on; 0 for the file as a whole.
-    """
-
-    path: str
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        where = f", line {self.line}" if self.line else ""
-        return f"{self.path}{where}: {self.reason}"
-
-
 @frozen(kw_only=True)
 class Acknowledged:
     """What a client was told of one message.  C{None} is what it was not told.
@@ -191,7 +175,7 @@ class ClientLedger:
     def read(cls, path: Path) -> Self:
         """Read a file.
 
-        @raise LedgerInvalid: If it is no ledger, or an empty one.
+        @raise RmqhaError: If it is no ledger, or an empty one.
         @raise OSError: If it cannot be read.
         """
         messages, keys = [], set[str]()
@@ -203,10 +187,10 @@ class ClientLedger:
                     row = _object(line)
                     messages.append(Acknowledged.of_row(row))
                 except ValueError as error:
-                    raise LedgerInvalid(str(path), number, str(error)) from error
+                    raise RmqhaError(f"{path}, line {number}: {error}") from error
                 keys |= row.keys()
         if not messages:
-            raise LedgerInvalid(str(path), 0, "there is no message in it")
+            raise RmqhaError(f"{path}: there is no message in it")
         known = {*_NAMES.values(), _OFFSET_MSG_ID, _PROPERTIES}
         return cls(tuple(messages), tuple(sorted(keys - known)))
 

@@ -78,7 +78,7 @@ class Window:
             for start, stop in self.equal
             if max(start, low) < min(stop, high)
         )
-        return Window(wanted=self.wanted, low=low, high=high, equal=equal)
+        return evolve(self, low=low, high=high, equal=equal)
 
 
 def window(raw: RawLog, wanted: DamagedRange, damaged: Sequence[DamagedRange]) -> Window:

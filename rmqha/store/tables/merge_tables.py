@@ -85,11 +85,11 @@ class MergedTables:
             "from": str(self.source),
             "offsets": self.moved,
             "delayOffsets": self.moved_delays,
-            "topics": list(self.topics),
-            "groups": list(self.groups),
+            "topics": self.topics,
+            "groups": self.groups,
             "changed": sorted(self.changed),
             "deletedTopics": sorted(self.deleted),
-            "notDeletedTopics": list(self.not_deleted),
+            "notDeletedTopics": self.not_deleted,
             "faults": self.faults,
         }
 

@@ -86,18 +86,17 @@ def encode(message: Message, *, max_message_size: int) -> bytearray:
 class RecordForm:
     """What the records of one batch have in common.
 
+    @ivar message: What they are made of.
     @ivar born: The hosts as a record has them, ports included.
     @ivar topic: Behind its length.
     @ivar most: Most bytes of a body.
     """
 
+    message: Message
     magic: int
-    queue_id: int
     sys_flag: int
-    born_timestamp: int
     born: bytes
     store: bytes
-    reconsume_times: int
     topic: bytes
     most: int
 
@@ -119,13 +118,11 @@ class RecordForm:
             sys_flag |= STORE_IP6
         long_topic = len(topic) > MAX_TOPIC
         return cls(
+            message,
             MAGIC_V2 if long_topic else MAGIC_V1,
-            message.queue_id,
             sys_flag,
-            message.born_timestamp,
             born,
             store,
-            message.reconsume_times,
             len(topic).to_bytes(2 if long_topic else 1, "big") + topic,
             most,
         )
@@ -137,7 +134,7 @@ class RecordForm:
         @param properties: As they are stored.
         @raise MessageIllegal: If the body, the properties or the record are too long.
         """
-        most = self.most
+        message, most = self.message, self.most
         if len(body) > most:
             raise MessageIllegal("body", len(body), most)
         if len(properties) > MAX_PROPERTIES:
@@ -152,17 +149,17 @@ class RecordForm:
                     size,
                     self.magic,
                     body_crc(body),
-                    self.queue_id,
+                    message.queue_id,
                     flag,
                     0,
                     0,
                     self.sys_flag,
-                    self.born_timestamp,
+                    message.born_timestamp,
                 ),
                 born,
                 _NO_TIME,
                 store,
-                _TAIL.pack(self.reconsume_times, prepared, len(body)),
+                _TAIL.pack(message.reconsume_times, prepared, len(body)),
                 body,
                 topic,
                 len(properties).to_bytes(2, "big"),

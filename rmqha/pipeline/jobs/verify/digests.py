@@ -66,18 +66,6 @@ class Digests:
         """Where chunks begin, and where the last one ends."""
         return edges(self.low, self.high, self.chunk)
 
-    @property
-    def copy(self) -> Copy:
-        return Copy(
-            name=self.store,
-            root="",
-            broker=self.broker,
-            first=self.low,
-            end=self.high,
-            whole=self.high,
-            published=True,
-        )
-
     def to_json(self) -> str:
         """The text of the file."""
         return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":")) + "\n"
@@ -164,7 +152,16 @@ def against(
         raise DigestsInvalid(
             f"they are of a copy that is also named {copy.name}: give this one another name"
         )
-    copies = digests.copy, copy
+    theirs = Copy(
+        name=digests.store,
+        root="",
+        broker=digests.broker,
+        first=digests.low,
+        end=digests.high,
+        whole=digests.high,
+        published=True,
+    )
+    copies = theirs, copy
     chunks = {
         start: (end, told)
         for (start, end), told in zip(pairwise(digests.edges), digests.digests, strict=True)
