@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Protocol, Self, cast
 
@@ -145,16 +146,21 @@ class OfNode(Resource):
         self.node = node
 
 
-class Answer(OfNode):
+class Answer(Resource):
     """One JSON answer to C{GET} and C{HEAD}; anything else is told what is allowed."""
 
-    def answer(self) -> tuple[int, dict[str, Any]]:
-        """The response code and what to say."""
-        raise NotImplementedError
+    isLeaf = True
 
-    def ready(self) -> Deferred[None]:
-        """Fires, and never fails, when there can be an answer."""
-        return succeed(None)
+    def __init__(
+        self,
+        answer: Callable[[], tuple[int, dict[str, Any]]],
+        ready: Callable[[], Deferred[None]] = lambda: succeed(None),
+    ) -> None:
+        """@param answer: Gives the response code and what to say.
+        @param ready: Gives what fires, and never fails, when there can be an answer.
+        """
+        super().__init__()
+        self.answer, self.ready = answer, ready
 
     def render(self, request: Request) -> bytes | int:
         """Answer a request; this never fails on what it contains."""
@@ -231,40 +237,22 @@ def send(request: Request, code: int, kind: bytes, body: bytes) -> bytes:
     return b"" if request.method == b"HEAD" else body
 
 
-class HealthResource(Answer):
+def health(node: Described, probe: HealthProbe) -> tuple[int, dict[str, Any]]:
     """A probe: 200 while nothing makes it fail, else 503 with every reason."""
-
-    def __init__(self, node: Described, probe: HealthProbe) -> None:
-        super().__init__(node)
-        self.probe = probe
-
-    def answer(self) -> tuple[int, dict[str, Any]]:
-        wrong = failing(self.node.health(), self.probe)
-        if not wrong:
-            return http.OK, {"healthy": True}
-        return http.SERVICE_UNAVAILABLE, {
-            "healthy": False,
-            "reason": "; ".join(map(str, wrong)),
-            "reasons": [{"name": reason.name, "text": reason.text} for reason in wrong],
-        }
+    wrong = failing(node.health(), probe)
+    if not wrong:
+        return http.OK, {"healthy": True}
+    return http.SERVICE_UNAVAILABLE, {
+        "healthy": False,
+        "reason": "; ".join(map(str, wrong)),
+        "reasons": [{"name": reason.name, "text": reason.text} for reason in wrong],
+    }
 
 
-class StatusResource(Answer):
-    """Everything a node says of itself."""
-
-    def ready(self) -> Deferred[None]:
-        """Fires when the node has looked at what may take a moment."""
-        return self.node.looked()
-
-    def answer(self) -> tuple[int, dict[str, Any]]:
-        return http.OK, self.node.status()
-
-
-class EventsResource(Answer):
-    """What happened to a node lately."""
-
-    def answer(self) -> tuple[int, dict[str, Any]]:
-        return http.OK, {"events": self.node.happened()}
+def missing() -> tuple[int, dict[str, Any]]:
+    """A path that does not exist."""
+    paths = [*(f"/{path.decode()}" for path in PROBES), "/status", "/events", "/metrics"]
+    return http.NOT_FOUND, {"error": "not found", "paths": paths}
 
 
 class MetricsResource(OfNode):
@@ -380,16 +368,16 @@ class AdminSite(Resource):
         super().__init__()
         self.node = node
         for path, probe in PROBES.items():
-            self.putChild(path, HealthResource(node, probe))
-        self.putChild(b"status", StatusResource(node))
-        self.putChild(b"events", EventsResource(node))
+            self.putChild(path, Answer(partial(health, node, probe)))
+        self.putChild(b"status", Answer(lambda: (http.OK, node.status()), node.looked))
+        self.putChild(b"events", Answer(lambda: (http.OK, {"events": node.happened()})))
         self.putChild(b"metrics", MetricsResource(node))
         self.putChild(b"slots", SlotsResource(node))
         self.putChild(b"promotion", PromotionResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """Whatever else is asked for is not there."""
-        return Missing(self.node)
+        return Answer(missing)
 
 
 class Channel(http.HTTPChannel):
@@ -472,7 +460,7 @@ class AdminPort(Site):
         then have a browser ask here what it may read: so a name has to be ours.
         """
         if cast(Channel, request.channel).refused:
-            return WithBody()
+            return WITH_BODY
         host = request.getRequestHostname().decode("ascii", "replace")
         if self._names.include(host):
             return super().getResourceFor(request)
@@ -483,7 +471,7 @@ class AdminPort(Site):
             "not have it",
             host=host[:256],
         )
-        return AnotherHost()
+        return ANOTHER_HOST
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """Take a connection, if its peer is allowed.  Where there are L{MOST_CONNECTIONS} already,
@@ -536,32 +524,21 @@ class AdminPort(Site):
         """Write nothing, as a poll a second would fill the log."""
 
 
-class AnotherHost(Resource):
-    """Whatever is asked by a name that is not this machine's."""
+class Refusing(Resource):
+    """Refuses whatever is asked, by any method."""
 
     isLeaf = True
 
-    def render(self, request: Request) -> bytes:
-        """Refuse it, by any method."""
-        return say(request, http.FORBIDDEN, {"error": "the Host asked for is not in adminHosts"})
-
-
-class WithBody(Resource):
-    """Whatever is asked with a body."""
-
-    isLeaf = True
+    def __init__(self, code: int, error: str) -> None:
+        super().__init__()
+        self.code, self.error = code, error
 
     def render(self, request: Request) -> bytes:
-        """Refuse it, by any method; the rest of it is not read."""
-        request.setHeader(b"connection", b"close")
-        return say(request, http.REQUEST_ENTITY_TOO_LARGE, {"error": "a body is not wanted here"})
+        """Say why; of a body that is not read the rest never comes."""
+        if self.code == http.REQUEST_ENTITY_TOO_LARGE:
+            request.setHeader(b"connection", b"close")
+        return say(request, self.code, {"error": self.error})
 
 
-class Missing(Answer):
-    """A path that does not exist."""
-
-    def answer(self) -> tuple[int, dict[str, Any]]:
-        return http.NOT_FOUND, {
-            "error": "not found",
-            "paths": [*(f"/{path.decode()}" for path in PROBES), "/status", "/events", "/metrics"],
-        }
+ANOTHER_HOST = Refusing(http.FORBIDDEN, "the Host asked for is not in adminHosts")
+WITH_BODY = Refusing(http.REQUEST_ENTITY_TOO_LARGE, "a body is not wanted here")

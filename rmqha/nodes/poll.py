@@ -75,13 +75,18 @@ class Look:
         @return: The response's code, and its JSON object.
         @raise ValueError: If that is none.
         """
+        return await self._ask(self.client.get, path)
+
+    async def delete(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Have something deleted; what comes is as of L{get}."""
+        return await self._ask(self.client.delete, path)
+
+    async def _ask(self, ask: Any, path: str) -> tuple[int, dict[str, Any]]:
         url = f"http://{self.address}/{path}"
         # Not the name in the address, which the node need not know for its own.
         headers = {"host": "localhost"}
         # No redirects: what answers there is a node, or nobody.
-        answer: Deferred[Any] = self.client.get(
-            url, headers=headers, timeout=TIMEOUT, allow_redirects=False
-        )
+        answer: Deferred[Any] = ask(url, headers=headers, timeout=TIMEOUT, allow_redirects=False)
         response = await answer
         body = bytearray()
 

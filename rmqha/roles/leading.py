@@ -210,7 +210,7 @@ class Lead:
                 coordinator=growth,
                 clock=clock,
                 newest_start=labelled.newest_start,
-                asked_before=asked_before,
+                asked_before=set(asked_before),
                 late_after=controller.late_after,
                 confirm=store.readable,
                 superseded=self.elected.watch.hurry,

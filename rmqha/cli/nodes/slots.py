@@ -8,61 +8,36 @@ from typing import Any
 
 import click
 import treq
-from attrs import frozen
 from rich.table import Table
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.cli.common import FAILED, JSON, UNREACHABLE, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.cli.reach import Access
 from rmqha.nodes.any_port import AnyPortLook
-from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
+from rmqha.nodes.poll import UNREACHED, Look, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
 
 
-@frozen
-class SlotRequests:
-    """Asks one node for its retention slots.
+async def rows_of(look: Look) -> list[dict[str, Any]]:
+    """What is kept, and for whom.
 
-    @ivar client: C{treq}, or what looks like it.
-    @ivar address: C{host:port} of its admin port.
-    @ivar clock: For the time an answer may take.
+    @raise ValueError: If this is no node with slots.
     """
+    code, content = await look.get("status")
+    rows = content.get("retentionSlots")
+    if code != 200 or not isinstance(rows, list):
+        raise ValueError("it has no retention slots")
+    return rows
 
-    client: Any
-    address: str
-    clock: IReactorTime
 
-    async def rows(self) -> list[dict[str, Any]]:
-        """What is kept, and for whom.
+async def drop_slot(look: Look, replica: str) -> str:
+    """Have no files kept any more for a replica.
 
-        @raise ValueError: If this is no node with slots.
-        """
-        code, content = await self._ask("GET", "status")
-        rows = content.get("retentionSlots")
-        if code != 200 or not isinstance(rows, list):
-            raise ValueError("it has no retention slots")
-        return rows
-
-    async def drop(self, replica: str) -> str:
-        """Have no files kept any more for a replica.
-
-        @return: Why not; empty if it was done.
-        """
-        code, content = await self._ask("DELETE", f"slots/{replica}")
-        return "" if code == 200 else str(content.get("error") or f"answered {code}")
-
-    async def _ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
-        url = f"http://{self.address}/{path}"
-        answer: Deferred[Any] = self.client.request(method, url, timeout=TIMEOUT)
-        response = await answer
-        body: Deferred[bytes] = self.client.content(response)
-        content = json.loads(await body.addTimeout(TIMEOUT, self.clock))
-        if not isinstance(content, dict):
-            raise ValueError(f"/{path} is not a JSON object")
-        return response.code, content
+    @return: Why not; empty if it was done.
+    """
+    code, content = await look.delete(f"slots/{replica}")
+    return "" if code == 200 else str(content.get("error") or f"answered {code}")
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
@@ -101,12 +76,12 @@ def slots(context: click.Context, address: str, drop: str | None, as_json: bool)
         try:
             async with Access().client(reactor) as client:
                 admin = await AnyPortLook(treq, named, reactor, remoting=client).admin()
-            requests = SlotRequests(treq, admin, reactor)
-            why = "" if drop is None else await requests.drop(drop)
+            look = Look(treq, admin, reactor)
+            why = "" if drop is None else await drop_slot(look, drop)
             if why:
                 complain(f"{address}: {why}")
                 return FAILED
-            rows = await requests.rows()
+            rows = await rows_of(look)
         except (*UNREACHED, ValueError) as error:
             complain(unreached(address, error))
             return UNREACHABLE

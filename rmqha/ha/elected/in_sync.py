@@ -26,7 +26,7 @@ Source: docs/protocol/controller.rst, The SyncStateSet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field, frozen
@@ -78,8 +78,6 @@ class InSyncSet:
     @ivar limit: Where our log ends, as far as it may be sent.
     @ivar timeline: When our log had grown to where.
     @ivar newest_start: Where the newest label of our log starts.
-    @ivar asked_before: Sets that a process before this one has asked for in this master epoch, and
-        that the controller may still make.
     @ivar late_after: Seconds that a member may lag (C{haMaxTimeSlaveNotCatchup}).
     @ivar confirm: Below it every member holds the log.
     @ivar confirm_moved: Called after it has.
@@ -95,7 +93,6 @@ class InSyncSet:
     newest_start: int
     limit: Callable[[], int] = lambda: 0
     timeline: Timeline = field(factory=Timeline)
-    asked_before: Iterable[Ids] = ()
     late_after: float = 15.0
     confirm: int = 0
     confirm_moved: Callable[[], None] = lambda: None
@@ -105,8 +102,9 @@ class InSyncSet:
     _members: Ids = field(init=False)
     _smallest: int = field(init=False)
     _pending: Ids | None = field(default=None, init=False)
-    # What was asked for and not answered: it may be made as long as no newer set epoch is told.
-    _unknown: set[Ids] = field(factory=set, init=False)
+    # What was asked for and not answered, at first by a process before this one: it may be made as
+    # long as no newer set epoch is told.
+    _unknown: set[Ids] = field(factory=set, alias="asked_before")
     # What the controller did not let us have since it told the last one.
     _refused: set[Ids] = field(factory=set, init=False)
     _entering: _Entering | None = field(default=None, init=False)
@@ -126,7 +124,6 @@ class InSyncSet:
 
     def __attrs_post_init__(self) -> None:
         self._began = self.clock.seconds()
-        self._unknown.update(self.asked_before)
         sets = tuple(self.possible())
         self._members = frozenset().union(*sets)
         self._smallest = min(map(len, sets))

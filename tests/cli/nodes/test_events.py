@@ -19,7 +19,7 @@ from twisted.web.resource import Resource
 
 from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.events import asked, tell
-from rmqha.cli.nodes.slots import SlotRequests, table_of
+from rmqha.cli.nodes.slots import drop_slot, rows_of, table_of
 from rmqha.event_file import Event, append, event_path
 from rmqha.nodes.poll import Look
 from tests.cli.command import CommandTestCase
@@ -106,16 +106,16 @@ class Keeping(Node):
         return before != self.rows
 
 
-class SlotRequestsTests(CommandTestCase):
+class SlotsOfNodeTests(CommandTestCase):
     def setUp(self) -> None:
         self.node: Node = Keeping()
 
-    def requests(self) -> SlotRequests:
-        return SlotRequests(StubTreq(AdminSite(self.node)), "127.0.0.1:10914", Clock())
+    def look(self) -> Look:
+        return Look(StubTreq(AdminSite(self.node)), "127.0.0.1:10914", Clock())
 
     def test_rows(self) -> None:
         """All that is known of each is shown, with times that can be read."""
-        rows = self.successResultOf(ensureDeferred(self.requests().rows()))
+        rows = self.successResultOf(ensureDeferred(rows_of(self.look())))
         self.assertEqual(rows, [AWAY])
         console = Console(width=120)
         with console.capture() as captured:
@@ -134,15 +134,15 @@ class SlotRequestsTests(CommandTestCase):
 
     def test_drop(self) -> None:
         """A slot is dropped; where there is none the node says so."""
-        dropped = self.successResultOf(ensureDeferred(self.requests().drop("10.0.0.5")))
+        dropped = self.successResultOf(ensureDeferred(drop_slot(self.look(), "10.0.0.5")))
         self.assertEqual(dropped, "")
-        again = self.successResultOf(ensureDeferred(self.requests().drop("10.0.0.5")))
+        again = self.successResultOf(ensureDeferred(drop_slot(self.look(), "10.0.0.5")))
         self.assertIn("no files are kept for a replica at 10.0.0.5", again)
 
     def test_no_slots(self) -> None:
         """A name server, or another program, has none."""
         self.node = Node()
-        self.failureResultOf(ensureDeferred(self.requests().rows()), ValueError)
+        self.failureResultOf(ensureDeferred(rows_of(self.look())), ValueError)
 
 
 class SlotsTests(CommandTestCase):

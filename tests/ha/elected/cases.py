@@ -174,7 +174,7 @@ class SetCase(SynchronousTestCase):
                 clock=self.clock,
                 newest_start=labelled.newest_start,
                 superseded=self.supersede,
-                asked_before=asked_before,
+                asked_before=set(asked_before),
                 confirm=confirm_from,
             ),
             proofs=Proofs(
