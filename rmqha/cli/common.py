@@ -97,6 +97,16 @@ def seconds(name: str, default: float, help: str, *, least: float = 0) -> Callab
 STORE = click.Path(exists=True, path_type=Path)
 """A store's root, a C{commitlog} folder, or a quarantine file."""
 
+
+def conf_option(help: str) -> Callable[[F], F]:
+    """C{--conf} of a command that works on files alone.
+
+    @param help: What of the file counts.
+    """
+    kind = click.Path(exists=True, path_type=Path)
+    return click.option("--conf", type=kind, metavar="FILE", help=help)
+
+
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """For a command that prints its whole result at its end."""
 

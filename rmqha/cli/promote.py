@@ -11,7 +11,7 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from rmqha.cli.common import JSON, Whole, bar, note, store_settings
+from rmqha.cli.common import JSON, Whole, bar, conf_option, note, store_settings
 from rmqha.cli.live_promotion import admin_at, promote_live
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
@@ -32,12 +32,7 @@ SHOWN = 10
 
 @click.command()
 @click.argument("store", metavar="STORE|HOST:PORT")
-@click.option(
-    "--conf",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="broker.conf of this store.",
-)
+@conf_option("broker.conf of this store.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option(
     "--repair",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rmqha.cli.common import STORE, bar, note, store_settings
+from rmqha.cli.common import STORE, bar, conf_option, note, store_settings
 from rmqha.errors import NotAStore
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
@@ -16,12 +16,7 @@ from rmqha.store.offline.rebuild_in_place import exclusively, remake
 
 @click.command()
 @click.argument("store", type=STORE)
-@click.option(
-    "--conf",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="broker.conf with the sizes of the files.",
-)
+@conf_option("broker.conf with the sizes of the files.")
 def rebuild(store: Path, conf: Path | None) -> None:
     """Make the consume queues and the index of STORE again from its log.
 

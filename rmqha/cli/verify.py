@@ -10,7 +10,7 @@ from typing import Any
 import click
 from attrs import asdict, define, evolve, field
 
-from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, note
+from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, conf_option, note
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.listing import Finding
@@ -105,12 +105,7 @@ class VerifyReport:
     "--against", type=STORE, metavar="STORE2", help="Another store, to be compared byte for byte."
 )
 @click.option("--deep", is_flag=True, help="Also compare consume queues and index with the log.")
-@click.option(
-    "--conf",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="broker.conf with the sizes, for --deep.",
-)
+@conf_option("broker.conf with the sizes, for --deep.")
 @JSON
 @click.option(
     "--limit",

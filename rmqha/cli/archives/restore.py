@@ -15,7 +15,7 @@ from rmqha.archive.restore import RestoredStore, settings_for, tables_of
 from rmqha.archive.restore import restore as build
 from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import ALLOWED, RestoreTarget
-from rmqha.cli.common import JSON, STORE, Whole, bar, note
+from rmqha.cli.common import JSON, STORE, Whole, bar, conf_option, note
 from rmqha.config.load import load
 from rmqha.ha.master_epoch import LARGEST
 from rmqha.store.log import expiry
@@ -70,12 +70,7 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
     metavar="DIR",
     help="A store, or a copy of its config folder: topics, groups and offsets. Default: STORE.",
 )
-@click.option(
-    "--conf",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="broker.conf of the new store, with DEST as storePathRootDir.",
-)
+@conf_option("broker.conf of the new store, with DEST as storePathRootDir.")
 @click.option(
     "--epoch",
     type=Whole(1, LARGEST),
