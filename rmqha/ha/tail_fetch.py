@@ -38,10 +38,10 @@ from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import Judge
 from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind
 from rmqha.ha.slave.reconnect import (
-    BoundsFirst,
     QuietClientService,
-    ReportingEndpoint,
     SingleConnection,
+    bounds_first,
+    reporting,
 )
 from rmqha.periodic import Job, cancelled
 from rmqha.store.log.commit_log import CommitLog
@@ -99,11 +99,11 @@ class TailSource:
 
     def start(self) -> None:
         """Begin to ask."""
-        in_turn = BoundsFirst(
+        in_turn = bounds_first(
             self.endpoint, lambda: self.fetch.turn.acquire().addCallback(lambda _: None)
         )
         self._client = QuietClientService(
-            ReportingEndpoint(in_turn, self._not_reached),
+            reporting(in_turn, self._not_reached),
             SingleConnection(self._protocol),
             retryPolicy=lambda attempt: RETRY,
             clock=self.fetch.clock,

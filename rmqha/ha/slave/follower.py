@@ -33,9 +33,9 @@ from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
     QuietClientService,
-    ReportingEndpoint,
     SingleConnection,
     guarded,
+    reporting,
 )
 from rmqha.ha.slave.repair import Repair, remedy
 from rmqha.ha.states import SyncState
@@ -144,7 +144,7 @@ class Follower(Service):
         assert port.endpoint is not None, "checked when the service started"
         endpoint = port.endpoint if port.ask is None else guarded(port)
         self._client = QuietClientService(
-            ReportingEndpoint(endpoint, self._not_connected),
+            reporting(endpoint, self._not_connected),
             SingleConnection(self._protocol),
             retryPolicy=self._delay,
             clock=port.clock,

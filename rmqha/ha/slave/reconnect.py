@@ -92,86 +92,76 @@ class Backoff:
 
 @implementer(IStreamClientEndpoint)
 @frozen
-class ReportingEndpoint:
-    """An endpoint that tells why it could not connect: C{ClientService} keeps that to itself."""
+class Dialling:
+    """An endpoint that connects as a function does."""
 
-    endpoint: IStreamClientEndpoint
-    failed: Callable[[Failure], Failure]
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect as the endpoint does.
-
-        @return: Fires with the protocol; what C{failed} makes of a failure is its failure.
-        """
-        connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
-        return connecting.addErrback(self.failed)
+    connect: Callable[[IProtocolFactory], Deferred[IProtocol]]
 
 
-@implementer(IStreamClientEndpoint)
-@frozen
-class BoundsFirst:
+def reporting(
+    endpoint: IStreamClientEndpoint, failed: Callable[[Failure], Failure]
+) -> IStreamClientEndpoint:
+    """An endpoint that tells why it could not connect: C{ClientService} keeps that to itself.
+
+    @param failed: What it makes of a failure is the failure of connecting.
+    """
+    return Dialling(lambda factory: endpoint.connect(factory).addErrback(failed))
+
+
+def bounds_first(
+    endpoint: IStreamClientEndpoint, ask: Callable[[], Deferred[None]]
+) -> IStreamClientEndpoint:
     """An endpoint that connects, asks, and only then lets a protocol begin.
 
     In this order because what was asked must be true of who reads our first words: a
     process that is replaced while it is asked takes the connection with it.
 
-    @ivar ask: Its Deferred fires when there is nothing more to learn; the protocol is
+    @param ask: Its Deferred fires when there is nothing more to learn; the protocol is
         built then.
     """
 
-    endpoint: IStreamClientEndpoint
-    ask: Callable[[], Deferred[None]]
+    def connect(factory: IProtocolFactory) -> Deferred[IProtocol]:
+        connecting: Deferred[Any] = endpoint.connect(_HeldFactory())
+        return connecting.addCallback(lambda held: held.hold(ask(), factory))
 
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """@return: Fires with the protocol, when it was asked as well."""
-        connecting: Deferred[Any] = self.endpoint.connect(_HeldFactory())
-        return connecting.addCallback(lambda held: held.hold(self.ask(), protocolFactory))
+    return Dialling(connect)
 
 
-@implementer(IStreamClientEndpoint)
-@frozen
-class OursAlone:
+def ours_alone(port: MasterClientPort) -> IStreamClientEndpoint:
     """An endpoint that begins TLS with a master of ours alone: the HA port of a stock one would
     take the first bytes for an acknowledgement of all that it ever writes, and believe that until
     it is restarted.
 
     So the client port has to have said just now who it is.  What it said before is worth nothing:
-    another process may be there, and a stock one opens its HA port first.
+    another process may be there, and a stock one opens its HA port first.  Connecting fails then
+    with L{TlsRefused} or L{MasterUnidentified}.
 
-    @ivar endpoint: Connects with TLS.
-    @ivar port: Its client port; one that is not to be asked keeps nobody from connecting.
+    @param port: Its client port; one that is not to be asked keeps nobody from connecting.
     """
-
-    endpoint: IStreamClientEndpoint
-    port: MasterClientPort
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """@return: Fires with the protocol; fails with L{TlsRefused} or L{MasterUnidentified}."""
-
-        def looked(_: None) -> Deferred[IProtocol]:
-            bounds = self.port.bounds
-            if bounds is None and self.port.ask is not None:
-                raise MasterUnidentified(self.port.state)
-            if bounds is not None and not bounds.identity.run_id:
-                raise TlsRefused("stock-master", f"it is a stock broker: {WANTS_TLS}")
-            connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
-            return connecting
-
-        return self.port.look().addCallback(looked)
-
-
-def ours_alone(port: MasterClientPort) -> IStreamClientEndpoint:
-    """An endpoint of an HA port that says no TLS to a stock broker."""
     endpoint = port.endpoint
     assert endpoint is not None, "it is known where that is"
-    return OursAlone(endpoint, port) if isinstance(endpoint, TlsEndpoint) else endpoint
+    if not isinstance(endpoint, TlsEndpoint):
+        return endpoint
+
+    def connect(factory: IProtocolFactory) -> Deferred[IProtocol]:
+        def looked(_: None) -> Deferred[IProtocol]:
+            bounds = port.bounds
+            if bounds is None and port.ask is not None:
+                raise MasterUnidentified(port.state)
+            if bounds is not None and not bounds.identity.run_id:
+                raise TlsRefused("stock-master", f"it is a stock broker: {WANTS_TLS}")
+            return endpoint.connect(factory)
+
+        return port.look().addCallback(looked)
+
+    return Dialling(connect)
 
 
 def guarded(port: MasterClientPort) -> IStreamClientEndpoint:
     """An endpoint of an HA port that asks the client port, if that is to be asked, before anything
     is said to it.
     """
-    return BoundsFirst(ours_alone(port), port.look)
+    return bounds_first(ours_alone(port), port.look)
 
 
 def ha_refusal(transport: Any, reason: Failure) -> TlsRefused | None:

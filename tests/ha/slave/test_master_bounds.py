@@ -27,7 +27,7 @@ from rmqha.ha.slave.master_bounds import (
     ask,
 )
 from rmqha.ha.slave.probe import Search
-from rmqha.ha.slave.reconnect import BoundsFirst
+from rmqha.ha.slave.reconnect import bounds_first
 from rmqha.ha.slave.reportable import flushed
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
@@ -254,7 +254,7 @@ class Hearing(Protocol):
 
 
 class AskedFirstTests(SynchronousTestCase):
-    """L{BoundsFirst}: nothing is said before the answer."""
+    """L{bounds_first}: nothing is said before the answer."""
 
     def setUp(self) -> None:
         """A connection on which something is being asked."""
@@ -263,7 +263,7 @@ class AskedFirstTests(SynchronousTestCase):
         self.asked: Deferred[None] = Deferred()
         self.hearing = Hearing()
         factory = Factory.forProtocol(lambda: self.hearing)
-        self.result: Deferred[IProtocol] = BoundsFirst(self.inner, lambda: self.asked).connect(
+        self.result: Deferred[IProtocol] = bounds_first(self.inner, lambda: self.asked).connect(
             factory
         )
 
