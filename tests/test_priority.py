@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.priority import VARIABLE
+from tests.support.commands import ended
 
 LOOK = """
 import os, sys
@@ -22,9 +22,7 @@ def found(priority: str, **environment: str) -> str:
     """What a process of its own says of itself after it stepped back."""
     given = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-c", LOOK, priority]
-    answer = subprocess.run(
-        command, env={**given, **environment}, capture_output=True, text=True, check=True
-    )
+    answer = ended(*command, env={**given, **environment}, check=True)
     return answer.stdout.strip()
 
 

@@ -16,6 +16,7 @@ from twisted.plugin import getPlugins
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from tests.support.commands import ended
 from tests.support.effort import slow
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,15 +27,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / arguments[0]
     # The environment's activation must not be what makes it work.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run(
-        [str(program), *arguments[1:]],
-        check=False,
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return ended(program, *arguments[1:], cwd=cwd, env=environment)
 
 
 class PluginTests(SynchronousTestCase):

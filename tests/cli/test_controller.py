@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from tests.cli.command import CommandTestCase
 from tests.controller.fake_controllers import FakeControllers
 from tests.controller.test_group import A, B, GroupTestCase, refused, said
 from tests.controller.test_other_members import EPOCHS, MEMBER, SET
+from tests.support.commands import nobody, rmqha
 from tests.support.effort import slow
 
 ELECTED = {
@@ -287,19 +285,10 @@ class AskingTests(CommandTestCase):
     @slow
     def test_nobody(self) -> None:
         """With nobody listening each ends in lines of its own and exit code 3."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with nobody() as address:
             for command in (("status",), ("elect", "--cluster=C", "--set=a", "--id=1")):
                 name, *options = command
-                script = "from rmqha.cli.main import main; main()"
-                done = subprocess.run(
-                    [sys.executable, "-c", script, "controller", name, address, *options],
-                    capture_output=True,
-                    text=True,
-                    timeout=60,
-                    check=False,
-                )
+                done = rmqha("controller", name, address, *options)
                 self.assertEqual(done.returncode, 3, done)
                 self.assertIn("rmqha: no controller", done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)

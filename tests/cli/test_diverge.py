@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,10 @@ from rmqha.store.log import record_checksums
 from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
 from tests.support import damage
+from tests.support.commands import rmqha
 from tests.support.effort import slow
 
 VERSION = golden.VERSIONS[0]
-RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 class DivergeTests(CommandTestCase):
@@ -188,13 +186,7 @@ class RunningMasterTests(SynchronousTestCase):
     def diverge(self, store: Path, *more: str, code: int = 0, port: int = 0) -> str:
         """Run it as its own process, as a reactor runs but once; against the HA port by default."""
         host, ha_port = self.master.address
-        done = subprocess.run(
-            [RMQHA, "diverge", str(store), "--against", f"{host}:{port or ha_port}", *more],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = rmqha("diverge", store, "--against", f"{host}:{port or ha_port}", *more)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout if code < 2 else done.stderr
 

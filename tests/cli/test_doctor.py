@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from rmqha.wire.log.record import Record, decode
 from rmqha.wire.names import UNIQUE_KEY
 from tests.cli.command import CommandTestCase
 from tests.support import damage
+from tests.support.commands import rmqha
 from tests.support.logs import message
 
 SIZE = 1 << 16
@@ -398,14 +397,7 @@ class NodeTests(CommandTestCase):
     def test_no_answer(self) -> None:
         """Exit code 3, and where to look next."""
         # A process of its own, as a reactor runs but once.
-        program = Path(sys.executable).with_name("rmqha")
-        done = subprocess.run(
-            [program, "doctor", "127.0.0.1:1"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        done = rmqha("doctor", "127.0.0.1:1")
         self.assertEqual(3, done.returncode, done.stderr)
         self.assertIn("127.0.0.1:1", done.stdout)
         self.assertIn("next: systemctl status rmqha@broker", done.stdout)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from rmqha.cli.clone import see_that_it_goes_on
 from rmqha.cli.local_nodes import LocalNodeFailed
 from rmqha.config.properties import commented, parse
 from tests.cli.command import CommandTestCase
+from tests.support.commands import rmqha
 from tests.support.effort import slow
 
 
@@ -91,15 +90,7 @@ class SwitchoverCommandTests(CommandTestCase):
         """Run it in a process of its own, with a reactor: exit code, and stderr."""
         folder = Path(self.mktemp())
         folder.mkdir(parents=True)
-        program = Path(sys.executable).parent / "rmqha"
-        done = subprocess.run(
-            [sys.executable, program, "switchover", *arguments],
-            check=False,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = rmqha("switchover", *arguments, cwd=folder)
         self.assertEqual([], list(folder.iterdir()), "nothing was begun")
         return done.returncode, done.stderr
 

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 
 import click
 
 from lab.harness import golden
 from rmqha.cli.main import main
 from tests.cli.command import CommandTestCase
+from tests.support.commands import ended, rmqha
 from tests.support.effort import slow
 
 COMMANDS = ("config", "diverge", "dump", "rebuild", "receive", "restore", "status", "verify")
@@ -76,10 +76,8 @@ class MainTests(CommandTestCase):
 
     def assertInterrupted(self, script: str) -> None:
         """A program ends as Ctrl-C has it, and says no more."""
-        ended = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False
-        )
-        self.assertEqual((130, "rmqha: interrupted\n"), (ended.returncode, ended.stderr))
+        done = ended(sys.executable, "-c", script)
+        self.assertEqual((130, "rmqha: interrupted\n"), (done.returncode, done.stderr))
 
     @slow
     def test_interrupted_connection(self) -> None:
@@ -126,14 +124,7 @@ class MainTests(CommandTestCase):
         """A shell is given a function of ours, and what it asks for then."""
 
         def told(how: str, **words: str) -> str:
-            done = subprocess.run(
-                [Path(sys.executable).parent / "rmqha"],
-                env={**os.environ, "_RMQHA_COMPLETE": how, **words},
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=60,
-            )
+            done = rmqha(env={**os.environ, "_RMQHA_COMPLETE": how, **words}, check=True)
             return done.stdout
 
         self.assertIn("_rmqha_completion", told("bash_source"))

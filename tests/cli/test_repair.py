@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,11 +13,11 @@ from lab.harness.nodes import Folder, Node
 from rmqha.store.files.lock import StoreLock, is_locked
 from tests.cli.command import CommandTestCase
 from tests.support import damage
+from tests.support.commands import rmqha
 from tests.support.effort import slow
 
 VERSION = golden.VERSIONS[0]
 SIZE = golden.LOG_FILE_SIZE
-RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 def digests(store: Path) -> dict[str, str]:
@@ -183,13 +181,7 @@ class RunningMasterTests(SynchronousTestCase):
 
     def repair(self, address: tuple[str, int], *more: str, code: int = 0) -> str:
         """Run it as its own process, as a reactor runs but once."""
-        done = subprocess.run(
-            [RMQHA, "repair", str(self.store), "--from", f"{address[0]}:{address[1]}", *more],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = rmqha("repair", self.store, "--from", f"{address[0]}:{address[1]}", *more)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 

@@ -16,6 +16,7 @@ from lab.harness.ports import free_port
 from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON
 from rmqha.store.files.lock import StoreLock
 from tests.cli.command import CommandTestCase
+from tests.support.commands import rmqha
 from tests.support.effort import slow
 
 
@@ -55,13 +56,7 @@ class ProcessTests(SynchronousTestCase):
 
     def ended(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Run it until it ends by itself."""
-        return subprocess.run(
-            [Path(sys.executable).parent / "rmqha", "run", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return rmqha("run", *words)
 
     def folder(self) -> Path:
         path = Path(tempfile.mkdtemp(prefix="run-"))

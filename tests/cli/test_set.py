@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from tests.cli.test_controller import ShownTestCase
 from tests.controller.etcd.fake_etcd import FakeEtcd, Kept
 from tests.controller.test_group import said
 from tests.controller.test_other_members import EPOCHS, SET
+from tests.support.commands import rmqha
 from tests.support.effort import slow
 
 
@@ -56,20 +55,13 @@ class SetTests(CommandTestCase):
     def test_nobody(self) -> None:
         """Without an answer it is said who was asked, of either kind."""
         (port,) = free_ports(1)
-        program = Path(sys.executable).with_name("rmqha")
         for kind, key, command in (
             ("etcd", "etcdAddresses", ["elect", "--id", "2"]),
             ("rocketmq", "controllerAddr", ["list"]),
         ):
             mode = ("enableControllerMode=true", f"controllerType={kind}")
             conf = self.conf(*mode, f"{key}=127.0.0.1:{port}")
-            done = subprocess.run(
-                [str(program), "set", *command, str(conf)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-            )
+            done = rmqha("set", *command, conf)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(f"127.0.0.1:{port}", done.stderr)
 

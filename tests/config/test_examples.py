@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rmqha.config.load import load
 from rmqha.config.reference import reference
 from rmqha.config.settings import Settings
 from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE
+from tests.support.commands import ended
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ("broker-a", "broker-b")
@@ -91,9 +91,7 @@ class ContainerTests(SynchronousTestCase):
             self.assertTrue((ROOT / name).exists(), name)
         expression = re.findall(r"sed -n '(.+?)' requirements.txt", text)[0]
         locked = ROOT / "lab" / "tools" / "requirements.txt"
-        found = subprocess.run(
-            ["sed", "-n", expression, locked], check=True, capture_output=True, text=True
-        ).stdout.split()
+        found = ended("sed", "-n", expression, locked, check=True).stdout.split()
         wanted = re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?==([^ ;\\]+)", locked.read_text("utf-8"))
         self.assertEqual(["==".join(each) for each in wanted], found)
 

@@ -24,6 +24,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.ha.promotion import promote
 from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.codes import ResponseCode
+from tests.support.commands import rmqha
 
 #: How often the random tests are repeated, times what is quick: 1 is for every day.
 ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))
@@ -100,14 +101,7 @@ class FaultTestCase(SynchronousTestCase):
         self, *arguments: object, code: int | None = 0, timeout: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
         """Run C{rmqha} to its end, with an exit code, C{None} for any."""
-        program = Path(sys.executable).parent / "rmqha"
-        done = subprocess.run(
-            [sys.executable, program, *map(str, arguments)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        done = rmqha(*arguments, timeout=timeout)
         if code is not None:
             self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return done

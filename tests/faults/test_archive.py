@@ -17,8 +17,7 @@ from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.cli.command import CommandTestCase
 from tests.faults.harness import BRISK, FaultTestCase, rounds
-
-RMQHA = str(Path(sys.executable).parent / "rmqha")
+from tests.support.commands import RMQHA
 
 TOPIC = "Orders"
 
@@ -38,7 +37,7 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
         source = ["--from", f"127.0.0.1:{master.ha_port}", "--client-port", str(master.port)]
         self.receiver.spawn(
             [
-                *(sys.executable, RMQHA, "receive", str(self.archive)),
+                *(sys.executable, str(RMQHA), "receive", str(self.archive)),
                 *(*source, "--log-interval", "1", "--fsync-interval", "0.2", *args),
             ]
         )

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import until
 from rmqha.cli.demo import LIMIT
-
-RMQHA = Path(sys.executable).parent / "rmqha"
+from tests.support.commands import RMQHA, rmqha
 
 
 class DemoTests(SynchronousTestCase):
@@ -81,7 +79,7 @@ class DemoTests(SynchronousTestCase):
         ), strict=True):  # fmt: skip
             self.assertRegex(line, rf"^ *\d+\.\d s  {told}")
         ledger = ("--ledger", work / "acknowledged.jsonl")
-        subprocess.run([RMQHA, "doctor", *ledger, work / "b"], check=True, capture_output=True)
+        rmqha("doctor", *ledger, work / "b", check=True)
         self.assertEqual([work], list(self.folder.iterdir()))
 
     def test_interrupted(self) -> None:

@@ -9,13 +9,11 @@ import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 from urllib.error import HTTPError
@@ -32,6 +30,7 @@ from rmqha.controller.etcd.client import encoded
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds, seconds
 from tests.faults.ledger import Entry, Ledger
+from tests.support.commands import rmqha
 
 TTL = 3
 """Seconds of a lease."""
@@ -268,9 +267,7 @@ class EtcdCase(FaultTestCase):
             raise
 
     def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        program = Path(sys.executable).with_name("rmqha")
-        told = [str(program), "set", *map(str, arguments)]
-        return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+        return rmqha("set", *arguments)
 
     def id_of(self, node: Node) -> int:
         """As its set has it."""
@@ -547,10 +544,7 @@ class OperatorTests(EtcdCase):
             lambda status: "was removed from the set" in status["controller"]["reason"], "refused"
         )
         follower.term()
-        program = Path(sys.executable).with_name("rmqha")
-        subprocess.run(
-            [program, "controller", "reset", follower.root], check=True, capture_output=True
-        )
+        rmqha("controller", "reset", follower.root, check=True)
         follower.start()
         self.until_in_sync(3)
         self.assertEqual(self.id_of(follower), 4)
@@ -581,15 +575,13 @@ class OperatorTests(EtcdCase):
         shutil.rmtree(master.root)
         self.passes(TTL + LATE)
         self.done("remove", master.conf, "--all")
-        program = Path(sys.executable).with_name("rmqha")
         for node in rest:
             node.launch()
             node.until(
                 lambda status: "unknown-set" in status["controller"]["reason"], "knows no set"
             )
             node.term()
-            command = [program, "controller", "reset", node.root]
-            subprocess.run(command, check=True, capture_output=True)
+            rmqha("controller", "reset", node.root, check=True)
             node.start()
         self.until_led()
         self.until_in_sync(2)
@@ -832,9 +824,7 @@ class DiskTests(EtcdCase):
         follower.launch()
         self.refused(follower, "identity", "an older state of that disk")
         follower.term()
-        program = Path(sys.executable).with_name("rmqha")
-        command = [program, "controller", "reset", follower.root]
-        subprocess.run(command, check=True, capture_output=True)
+        rmqha("controller", "reset", follower.root, check=True)
         follower.start()
         self.until_in_sync(3)
         self.assertEqual(follower.status()["controller"]["id"], 4)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, pull, records, send
@@ -17,8 +16,7 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import load
 from rmqha.ha.promotion import intend
 from tests.faults.harness import BRISK, FaultTestCase
-
-RMQHA = Path(sys.executable).parent / "rmqha"
+from tests.support.commands import RMQHA, rmqha
 
 
 class Unnamed(Node):
@@ -63,13 +61,7 @@ class FailoverTestCase(FaultTestCase):
 
     def rmqha(self, *arguments: object, code: int = 0) -> str:
         """Run a command, and return what it printed, and complained of."""
-        done = subprocess.run(
-            [sys.executable, RMQHA, *map(str, arguments)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
+        done = rmqha(*arguments)
         self.tell(done.stdout + done.stderr)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return done.stdout + done.stderr
@@ -178,18 +170,12 @@ class LiveTests(FailoverTestCase):
         program = " ".join(map(str, (sys.executable, *master.program)))
         start = f"setsid {program} -n --pidfile {pid} rmqha --conf {back}"
         self.addCleanup(lambda: os.kill(int(pid.read_text(encoding="ascii")), signal.SIGTERM))
-        done = subprocess.run(
-            [
-                *(sys.executable, RMQHA, "switchover"),
-                *(f"127.0.0.1:{each.port}" for each in (master, slave)),
-                *("--stop", f"kill {master.pid}"),
-                *("--promote", f"{RMQHA} promote 127.0.0.1:{slave.port} --epoch $RMQHA_EPOCH"),
-                *("--follow", f"{start} >{self.folder}/back.log 2>&1 &"),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
+        done = rmqha(
+            "switchover",
+            *(f"127.0.0.1:{each.port}" for each in (master, slave)),
+            *("--stop", f"kill {master.pid}"),
+            *("--promote", f"{RMQHA} promote 127.0.0.1:{slave.port} --epoch $RMQHA_EPOCH"),
+            *("--follow", f"{start} >{self.folder}/back.log 2>&1 &"),
             cwd=self.folder,
         )
         self.tell(done.stdout + done.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
 from tests.faults.harness import FaultTestCase, rounds
 from tests.support import damage
+from tests.support.commands import RMQHA, ended
 from tests.support.effort import slow
 
 #: Size of each file of these logs.
@@ -82,13 +82,12 @@ class RepairTestCase(FaultTestCase):
 
     def command(self, store: Path, source: str, *, die: int = 0) -> list[str]:
         """C{rmqha repair}, which dies at a step."""
-        rmqha = str(Path(sys.executable).parent / "rmqha")
-        program = [rmqha] if not die else ["-c", KILLED, str(die)]
+        program = [str(RMQHA)] if not die else ["-c", KILLED, str(die)]
         return [sys.executable, *program, "repair", str(store), "--from", source]
 
     def run_it(self, command: list[str], code: int = 0, *, tell: Callable[[], str] = str) -> str:
         """Run it to its end."""
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = ended(*command)
         said = done.stdout + done.stderr
         self.assertEqual(code, done.returncode, f"{said}{tell()}")
         return done.stdout

@@ -21,6 +21,7 @@ from rmqha.store.log.truncate import intend
 from rmqha.wire.store_layout import CHECKPOINT, DISPATCHED, OWN_FOLDER, TRUNCATION
 from tests.faults.harness import FaultTestCase
 from tests.support import client
+from tests.support.commands import ended
 
 TWISTD = Path(sys.executable).parent / "twistd"
 
@@ -47,17 +48,10 @@ class StartTests(SynchronousTestCase):
 
     def refused(self, node: Node, *, daemon: bool, code: int = FAILED) -> str:
         """Start a node that must not start, but end with a code, and return what it said."""
-        ended = subprocess.run(
-            self.command(node, daemon=daemon),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=self.folder.path,
-            check=False,
-        )
-        self.assertEqual(ended.returncode, code, ended.stdout + ended.stderr)
+        done = ended(*self.command(node, daemon=daemon), cwd=self.folder.path)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         logs = [path.read_text() for path in self.folder.path.glob("*-daemon.log")]
-        said = ended.stdout + ended.stderr + "".join(logs)
+        said = done.stdout + done.stderr + "".join(logs)
         self.assertNotIn("Traceback", said)
         pid = self.folder.path / f"{node.name}.pid"
         until(lambda: not pid.exists(), "the pid file to go")  # a daemon's a moment later

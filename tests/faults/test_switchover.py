@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from lab.harness.evidence import evidence
@@ -17,8 +16,7 @@ from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, commit, progress, send
 from rmqha.store.offline.client_ledger import Acknowledged
 from tests.faults.harness import BRISK, FaultTestCase
-
-BIN = Path(sys.executable).parent
+from tests.support.commands import BIN, RMQHA, rmqha
 
 #: What an operator has on both machines: stop a node, start it in a role, promote it.
 SCRIPT = """\
@@ -194,7 +192,7 @@ class SwitchoverTests(FaultTestCase):
         options = [f"{option}={command}" for option, command in commands.items()]
         return subprocess.Popen(
             [
-                *(sys.executable, BIN / "rmqha", "switchover"),
+                *(sys.executable, RMQHA, "switchover"),
                 *(f"127.0.0.1:{old.port}", f"127.0.0.1:{new.port}"),
                 *options,
                 f"--journal={self.folder / 'switchover.json'}",
@@ -339,13 +337,12 @@ class SwitchoverTests(FaultTestCase):
         for name in (self.master, self.slave):
             self.site("stop", name)
         roots = [self.folder / name / "store" for name in "ab"]
-        rmqha = [sys.executable, str(BIN / "rmqha")]
-        subprocess.run([*rmqha, "verify", roots[0], "--against", roots[1]], check=True)
+        rmqha("verify", roots[0], "--against", roots[1], check=True)
         told = [Acknowledged(topic="Orders", body=body) for body in sorted(self.producer.acked)]
         with evidence(self.folder, self._processes, told, roots):
             for root in roots:
-                command = [*rmqha, "dump", root, "--topic", "Orders", "--json", "--body"]
-                found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                how = ("--topic", "Orders", "--json", "--body")
+                found = rmqha("dump", root, *how, check=True).stdout
                 held = {self.body_of(json.loads(line)) for line in found.splitlines()}
                 self.assertEqual(set(), self.producer.acked - held)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import subprocess
-import sys
 from pathlib import Path
 
 from lab.harness.certificates import Authority
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.writer import Driver
 from tests.faults.harness import BRISK, FaultTestCase, seconds
+from tests.support.commands import rmqha
 
 LOCAL = "127.0.0.1"
 
@@ -71,9 +70,7 @@ class TlsClusterTests(FaultTestCase):
     def status_by(self, *arguments: str) -> tuple[int, str]:
         """How C{rmqha status} of the name server's cluster ends, and what it complains of."""
         server = ("--name-server", self.names.client_address)
-        run = "from rmqha.cli.main import main; main()"
-        command = [sys.executable, "-c", run, "status", *server, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = rmqha("status", *server, *arguments)
         return done.returncode, done.stderr + done.stdout
 
     def test_cluster(self) -> None:

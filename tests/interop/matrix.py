@@ -6,13 +6,13 @@ import datetime
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attrs import asdict, evolve, frozen
 
 from lab.harness.nodes import ROOT
+from tests.support.commands import ended
 
 #: Where tests leave their results for whoever started them.
 RESULTS = "RMQHA_INTEROP_RESULTS"
@@ -195,7 +195,7 @@ def _cell(text: str) -> str:
 def facts(count: int) -> str:
     """When and where it was run."""
     today = datetime.datetime.now(datetime.UTC).date()
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    said = ended("java", "-version").stderr
     java = said.splitlines()[0] if said else "no java"
     return (
         f"Last run: {today}, {count} rows, Python {platform.python_version()}, `{java}`, "

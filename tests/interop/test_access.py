@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 from tests.interop.sites import SiteTestCase
 from tests.support.access_table import PLAIN_ACL, AccessRow, access_rows, credentials
+from tests.support.commands import ended
 
 #: Seconds that a broker has for an answer.
 PATIENCE = 10.0
@@ -155,7 +155,7 @@ class OursAccessClientsTests(SiteTestCase):
             f"-Drocketmq.home.dir={home}" if word.startswith("-Drocketmq.home.dir") else word
             for word in jars.java(self.version, main, self.folder, name, "-b", self.address, *words)
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BOOT, check=False)
+        done = ended(*command, timeout=BOOT)
         return done.stdout + done.stderr
 
     def signs(self, client: Client) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 from lab.harness.nodes import Process, until
 from lab.stock.brokers import Broker
 from rmqha.logfiles.offline_log import OfflineLog
 from tests.interop.cases import InteropTestCase
 from tests.interop.test_java_master import FILE, NOT_HELD, SYNC
-
-RMQHA = str(Path(sys.executable).parent / "rmqha")
+from tests.support.commands import RMQHA, rmqha
 
 
 class ArchiveTests(InteropTestCase):
@@ -30,7 +27,7 @@ class ArchiveTests(InteropTestCase):
         source = ["--from", f"{host}:{port}", "--client-port", broker.client_address.split(":")[1]]
         process.spawn(
             [
-                *(sys.executable, RMQHA, "receive", str(self.archive)),
+                *(sys.executable, str(RMQHA), "receive", str(self.archive)),
                 *(*source, "--log-interval", "1", *args),
             ]
         )
@@ -55,13 +52,7 @@ class ArchiveTests(InteropTestCase):
         with self.scenario("SYNC: rmqha status names it by either port, and acknowledges nothing"):
             host, port = broker.address
             for address in (broker.client_address, f"{host}:{port}"):
-                shown = subprocess.run(
-                    [sys.executable, RMQHA, "status", address],
-                    capture_output=True,
-                    text=True,
-                    timeout=60,
-                    check=True,
-                )
+                shown = rmqha("status", address, check=True)
                 self.assertIn("answers: stock, no admin port", shown.stdout)
                 sends = self.tool.put(3, self.topic, threads=3)
                 sends.wait()
@@ -84,12 +75,7 @@ class ArchiveTests(InteropTestCase):
             self.assertEqual(0, process.term(), process.tail())
         with self.scenario("SYNC: rmqha clone has every byte, and the topics"):
             root = self.folder / "clone"
-            subprocess.run(
-                [sys.executable, RMQHA, "clone", broker.client_address, root],
-                capture_output=True,
-                timeout=120,
-                check=True,
-            )
+            rmqha("clone", broker.client_address, root, check=True)
             cloned = OfflineLog(root)
             self.assertEqual(broker.max_offset(), cloned.end)
             cloned.close()

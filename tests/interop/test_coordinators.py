@@ -19,6 +19,7 @@ from rmqha.wire.ha_v2 import FOLLOWERS
 from tests.interop import cases
 from tests.interop.mixed_cases import SLOW_CUT
 from tests.interop.scenario_cases import GROUP, ScenarioTestCase
+from tests.support.commands import RMQHA, rmqha
 
 PROGRAMS = Path(sys.executable)
 """Beside it is C{rmqha}."""
@@ -41,8 +42,7 @@ class WithEtcdTestCase(ScenarioTestCase):
 
     def rmqha(self, *arguments: object) -> str:
         """Run a command, and return what it printed."""
-        told = [str(PROGRAMS.with_name("rmqha")), *map(str, arguments)]
-        done = subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+        done = rmqha(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -76,7 +76,7 @@ class ElectionTests(WithEtcdTestCase):
 
     def silence(self, load: Sends, master: Node, other: Node) -> float:
         """Have a member elected: the longest time until some acknowledgement came from it."""
-        told = [PROGRAMS.with_name("rmqha"), "set", "elect", master.conf, "--id", self.id_of(other)]
+        told = [RMQHA, "set", "elect", master.conf, "--id", self.id_of(other)]
         seen, longest, last, ended = len(load.sent), 0.0, time.monotonic(), 0.0
         words = [*map(str, told)]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as command:

@@ -16,17 +16,10 @@ from lab.harness.nodes import until
 from rmqha.wire.remoting import fastjson
 from tests.interop.pairs import TIMER, Pair, PairsTestCase
 from tests.interop.sites import SiteTestCase
+from tests.support.commands import RMQHA, rmqha
 
 HELD = 16.0
 """Seconds after which a stock broker holds no pull of who has left: one makes its group anew."""
-
-SCRIPT = "from rmqha.cli.main import main; main()"
-
-
-def rmqha(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run C{rmqha}."""
-    command = [sys.executable, "-c", SCRIPT, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 class DailyTests(SiteTestCase):
@@ -317,18 +310,8 @@ class DailyTests(SiteTestCase):
         tail = ("message", "tail", "Daily", *self.at_broker)
         lines = self.lines(*tail, "--last", "2")
         self.assertEqual(["more1", "more2"], [line["text"] for line in lines])
-        command = [
-            sys.executable,
-            "-c",
-            SCRIPT,
-            *tail,
-            "--last",
-            "1",
-            "-f",
-            "--count",
-            "3",
-            "--json",
-        ]
+        follow = (*tail, "--last", "1", "-f", "--count", "3", "--json")
+        command = [sys.executable, RMQHA, *follow]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
             self.addCleanup(following.kill)
             assert following.stdout is not None

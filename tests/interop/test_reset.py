@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT
 from tests.interop.member_cases import Member
 from tests.interop.mixed_cases import MixedTestCase
+from tests.support.commands import rmqha
 
 FROM_THE_START = "1\n1583951331\n0-0\n"
 """An epoch file with one label over all of a log, below that of any election."""
@@ -118,8 +117,6 @@ class WipedControllerTests(MixedTestCase):
 
     def reset(self, node: Node) -> str:
         """Run the command on a member's store, and return what it printed."""
-        script = "from rmqha.cli.main import main; main()"
-        command = [sys.executable, "-c", script, "controller", "reset", str(node.root)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = rmqha("controller", "reset", node.root)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout

@@ -4,10 +4,6 @@ to the slave while the master is away, and back.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, progress
 from lab.stock.brokers import BOOT
@@ -16,6 +12,7 @@ from rmqha.logfiles.json_table import read as read_json
 from rmqha.logfiles.published import DELETED
 from tests.interop.sites import SiteTestCase
 from tests.interop.test_clients import bodies
+from tests.support.commands import rmqha
 
 #: What these brokers say that memory holds, in bytes: some eighty messages.
 HELD = 20_000
@@ -112,9 +109,8 @@ class SlaveReadsTests(SiteTestCase):
             self.gets(client, "Slave", new)
         with self.row(client, "and when the slave is promoted"):
             self.copy.term()
-            program = Path(sys.executable).parent / "rmqha"
-            run = [sys.executable, program, "promote", self.copy.root, "--conf"]
-            subprocess.run([*run, self.copy.conf, "--tables", self.primary.root], check=True)
+            tables = ("--tables", self.primary.root)
+            rmqha("promote", self.copy.root, "--conf", self.copy.conf, *tables, check=True)
             del self.copy.keys["haMasterAddress"]
             self.copy.role = "master"
             self.copy.keys |= {"brokerRole": "ASYNC_MASTER", "brokerId": 0}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, commit, progress
@@ -13,8 +12,7 @@ from lab.stock.brokers import Broker, Sent
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from tests.interop.cases import InteropTestCase
-
-BIN = Path(sys.executable).parent
+from tests.support.commands import RMQHA, rmqha
 
 #: What a stock SYNC master of 5.x needs to wait for a slave.
 SYNC: dict[str, object] = {"inSyncReplicas": 2, "totalReplicas": 2}
@@ -77,7 +75,7 @@ class ReplacedPairTests(InteropTestCase):
         """Run the command, do what it asks for, and return what it said."""
         process = subprocess.Popen(
             [
-                *(sys.executable, "-u", BIN / "rmqha", "switchover", master, slave),
+                *(sys.executable, "-u", RMQHA, "switchover", master, slave),
                 f"--journal={self.folder / 'switchover.json'}",
             ],
             stdout=subprocess.PIPE,
@@ -107,7 +105,7 @@ class ReplacedPairTests(InteropTestCase):
         node.keys |= {"brokerRole": "SYNC_MASTER", "brokerId": 0}
         node.write_conf()
         command = ["promote", node.root, "--conf", node.conf, "--tables", self.java.root]
-        subprocess.run([sys.executable, BIN / "rmqha", *command], check=True)
+        rmqha(*command, check=True)
         node.start()
         node.keys = before | node.keys
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.net.lean_reactor import LeanReactor, at_turn_end
+from tests.support.commands import ended
 
 
 class _End(FileDescriptor):
@@ -157,7 +157,7 @@ class ChoiceTests(SynchronousTestCase):
             "print(type(reactor).__name__)",
         )
         run = [sys.executable, "-c", "\n".join(lines)]
-        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+        return ended(*run, check=True).stdout.strip()
 
     def test_ours(self) -> None:
         """Ours, if nobody has chosen; what C{twistd rmqha} imports chooses none."""

@@ -28,6 +28,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.wire.remoting.command import Command
 from tests.roles.test_node import LONG, NodeCase
+from tests.support.commands import ended
 from tests.support.effort import slow
 from tests.support.few_requests import FewRequests
 from tests.support.imports import ROOT
@@ -147,9 +148,7 @@ class RulesTests(NodeCase):
             ("check", "config", "prometheus.yml"),
             ("test", "rules", str(CASES)),
         ):
-            done = subprocess.run(
-                [promtool, *command], check=False, cwd=CONF, capture_output=True, text=True
-            )
+            done = ended(promtool, *command, cwd=CONF)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 

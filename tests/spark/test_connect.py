@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.commands import ended
 from tests.support.spark_needs import why_no_java
 
 try:
@@ -80,13 +80,7 @@ class ConnectTests(SynchronousTestCase):
         release()
         cluster().serve()
         store, _ = log()
-        done = subprocess.run(
-            [sys.executable, "-c", STRANGER, cluster().remote, str(store)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=LONG,
-        )
+        done = ended(sys.executable, "-c", STRANGER, cluster().remote, store, timeout=LONG)
         self.assertEqual(str(truth(store)[0]), done.stdout.strip(), done.stderr)
 
     def test_local(self) -> None:

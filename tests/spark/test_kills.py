@@ -27,6 +27,7 @@ from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.pipeline.errors import TableRefused
+from tests.support.commands import RMQHA
 from tests.support.spark_needs import why_no_java
 
 try:
@@ -52,7 +53,6 @@ else:
 _Job = TypeVar("_Job", bound="Job")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RMQHA = Path(sys.executable).with_name("rmqha")
 
 KILLS = {"parquet": 3, "delta": 3, "iceberg": 2}
 """How often the stream into each kind of table is killed, unless C{RMQHA_KILLS} says more."""

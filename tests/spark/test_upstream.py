@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.commands import ended
 from tests.support.spark_needs import why_no_java
 
 try:
@@ -41,12 +41,11 @@ class FilterPushdownTests(SynchronousTestCase):
         (program,), (_, seen) = blocks("python"), blocks("text")
         home = java_home(os.environ)
         java = {} if home is None else {"JAVA_HOME": str(home)}
-        answer = subprocess.run(
-            [sys.executable, "-c", program],
-            check=False,
+        answer = ended(
+            sys.executable,
+            "-c",
+            program,
             env={**os.environ, **java, "PYSPARK_PYTHON": sys.executable},
-            capture_output=True,
-            text=True,
             timeout=600,
         )
         self.assertEqual(seen, answer.stdout, answer.stderr[-2000:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.store.published.publish import Publisher
 from rmqha.store.store import Store
 from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
+from tests.support.commands import ended
 from tests.support.derived import DerivedTestCase
 from tests.support.ha_frames import append_frame
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
@@ -358,13 +358,7 @@ class LockedTests(StoreTestCase):
             "except StoreLocked as error:\n"
             "    print(error)\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(store.settings.root)],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            check=True,
-        )
+        done = ended(sys.executable, "-c", program, store.settings.root, cwd=ROOT, check=True)
         self.assertIn("is held by a running node", done.stdout)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import Node, until
+from tests.support.commands import BIN
 
 PAGES = Path(__file__).parents[2] / "docs" / "runbooks"
-BIN = Path(sys.executable).parent
 
 SYSTEMCTL = """#!/bin/sh
 stop() {{

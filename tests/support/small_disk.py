@@ -8,6 +8,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.support.commands import ended
+
 
 def small_disk(case: SynchronousTestCase, size: int, kind: str = "tmpfs") -> Path:
     """Mount one until a test ends, of so many bytes, as C{tmpfs} or C{ext4}, which has blocks of 1
@@ -26,7 +28,7 @@ def small_disk(case: SynchronousTestCase, size: int, kind: str = "tmpfs") -> Pat
         commands = [["mkfs.ext4", "-q", str(image)], mount]
     for command in commands:
         try:
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            done = ended(*command)
         except FileNotFoundError as error:
             raise SkipTest(f"there is no {command[0]} here") from error
         if done.returncode:

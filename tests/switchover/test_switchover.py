@@ -27,6 +27,7 @@ from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.switchover import Switchover
 from rmqha.switchover.waiting import Patience
 from rmqha.wire.remoting.command import Command
+from tests.support.commands import ended
 
 MASTER = BrokerLook(
     name="broker-a",
@@ -605,9 +606,7 @@ class HandsTests(SynchronousTestCase):
         tell = "cut -d' ' -f6 /proc/self/stat; echo $RMQHA_EPOCH"
         hands = Hands({Act.STOP: tell}, self.pid_file, reactor, lambda text: None)
         hands.do(Act.STOP, "stop it", 7)
-        done = subprocess.run(
-            reactor.arguments, env=reactor.environment, check=True, capture_output=True, text=True
-        )
+        done = ended(*reactor.arguments, env=reactor.environment, check=True)
         pid = self.pid_file.read_text(encoding="ascii").strip()
         self.assertEqual([pid, "7"], done.stdout.split())
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import click
 from twisted.trial.unittest import SynchronousTestCase
@@ -21,9 +19,8 @@ from rmqha.cli.main import main
 from rmqha.errors import FlushFailed, StoreLocked
 from rmqha.tier.errors import TierOfAnotherLog
 from tests.cli.command import CommandTestCase
+from tests.support.commands import RMQHA, rmqha
 from tests.support.effort import slow
-
-RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 class MistakeTests(CommandTestCase):
@@ -54,7 +51,7 @@ class ReceiveTests(CommandTestCase):
         self.addCleanup(self.process.kill9)
 
     def run_receive(self, *args: str) -> None:
-        self.process.spawn([sys.executable, RMQHA, "receive", str(self.archive), *args])
+        self.process.spawn([sys.executable, str(RMQHA), "receive", str(self.archive), *args])
 
     @slow
     def test_begins_and_ends(self) -> None:
@@ -108,16 +105,7 @@ class ReceiveTests(CommandTestCase):
     def test_no_file_size(self) -> None:
         """Without an answer a new archive is not begun with a size that may be wrong."""
         (port,) = free_ports(1)
-        done = subprocess.run(
-            [
-                *(sys.executable, RMQHA, "receive", str(self.archive)),
-                *("--from", "127.0.0.1:1", "--client-port", str(port)),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = rmqha("receive", self.archive, "--from", "127.0.0.1:1", "--client-port", str(port))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("does not tell the size of its log files", done.stderr.splitlines()[-1])
         self.assertNotIn("Traceback", done.stderr)

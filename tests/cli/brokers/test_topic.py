@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 from typing import Any
 
 from rmqha.wire.remoting.bodies.route import BrokerData
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import SEND_V2, sending
 from tests.cli.brokers.site import MASTER, NAMES, SLAVE, SiteTestCase
+from tests.support.commands import nobody, rmqha
 from tests.support.effort import slow
 
 AT = "-b", MASTER
@@ -175,16 +173,7 @@ class WhereTests(SiteTestCase):
     @slow
     def test_refused_connection(self) -> None:
         """The whole command ends in one line and exit code 3, as status does."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-            script = "from rmqha.cli.main import main; main()"
-            done = subprocess.run(
-                [sys.executable, "-c", script, "topic", "list", "-b", address],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+        with nobody() as address:
+            done = rmqha("topic", "list", "-b", address)
         self.assertEqual((3, 1), (done.returncode, done.stderr.count("\n")), done.stderr)
         self.assertIn(f"rmqha: cannot connect to {address}", done.stderr)

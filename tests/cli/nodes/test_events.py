@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from rmqha.event_file import Event, append, event_path
 from rmqha.nodes.poll import Look
 from tests.cli.command import CommandTestCase
 from tests.cli.nodes.test_status import Node
+from tests.support.commands import nobody, rmqha
 from tests.support.effort import slow
 
 NOW = 1_700_086_400
@@ -154,16 +152,8 @@ class SlotsTests(CommandTestCase):
     @slow
     def test_refused(self) -> None:
         """With nobody listening the command ends in one line and exit code 3, as status does."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-            done = subprocess.run(
-                [sys.executable, "-c", "from rmqha.cli.main import main; main()", "slots", address],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+        with nobody() as address:
+            done = rmqha("slots", address)
         self.assertEqual(done.returncode, 3)
         self.assertIn(f"rmqha: {address} cannot be reached", done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
@@ -26,6 +23,7 @@ from rmqha.cli.nodes.status import Copying, View, watch
 from rmqha.health import HealthReason
 from rmqha.nodes.poll import Look, Seen
 from tests.cli.command import CommandTestCase
+from tests.support.commands import nobody, rmqha
 from tests.support.effort import slow
 
 
@@ -278,22 +276,8 @@ class StatusTests(CommandTestCase):
     @slow
     def test_refused(self) -> None:
         """With nobody listening the whole command ends in one line and exit code 3."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-c",
-                    "from rmqha.cli.main import main; main()",
-                    "status",
-                    address,
-                ],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+        with nobody() as address:
+            done = rmqha("status", address)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertEqual(done.stdout, "")
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)

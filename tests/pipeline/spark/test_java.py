@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.pipeline.spark.session import WISH, java_home, wrapped
+from tests.support.commands import ended
 
 
 def program(path: Path, text: str) -> None:
@@ -34,5 +34,5 @@ class JavaTests(SynchronousTestCase):
         for _ in range(2):
             made = wrapped(home, cache)
         command = [made / "bin" / "java", "-Xmx1g", WISH, "a b", "--add-modules=x"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+        done = ended(*command, check=True)
         self.assertEqual(["-Xmx1g", "a b", "--add-modules=x"], done.stdout.splitlines())

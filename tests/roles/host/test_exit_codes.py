@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -32,6 +31,7 @@ from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.bootstrap_marker import UnfinishedCopy
 from rmqha.store.tables.table_verdict import look_at
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
+from tests.support.commands import ended
 from tests.support.logs import LogTestCase
 
 
@@ -172,13 +172,7 @@ class UnitTests(SynchronousTestCase):
             path = folder / name.replace("@", "@broker-a")
             commands = f"{Path(sys.executable).parent}/"
             path.write_text(text.replace("/opt/rmqha/bin/", commands), encoding="utf-8")
-            done = subprocess.run(
-                ["systemd-analyze", "verify", str(path)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-            )
+            done = ended("systemd-analyze", "verify", path)
             self.assertEqual((0, ""), (done.returncode, done.stderr), name)
 
 

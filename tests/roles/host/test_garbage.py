@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 import weakref
 
@@ -12,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import ROOT
 from rmqha.roles.host.garbage import HELD_OFF, QUIET, SetAside
+from tests.support.commands import ended
 
 
 class Part:
@@ -115,11 +115,5 @@ class NodeTests(SynchronousTestCase):
             "node = tap.makeService(options, node.reactor)",
             "print(type(node.set_aside).__name__)",
         )
-        done = subprocess.run(
-            [sys.executable, "-c", "\n".join(lines)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = ended(sys.executable, "-c", "\n".join(lines), cwd=ROOT, check=True)
         self.assertEqual(done.stdout.split(), ["SetAside", "function"])
