@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqha.broker.ports import ServedPort
-from rmqha.store.paced_dispatch import BUSY_PAUSE, LIVE_PAUSE
+from rmqha.store.paced_dispatch import LIVE_PAUSE, QUIET_PAUSE
 from rmqha.wire.log.encode import encode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -139,7 +139,7 @@ class WakeTests(ServedSlaveCase):
         peer = self.consumer()
         self.write(b"first", 0)
         upstream.feed(self.theirs, self.node.store.log.end)
-        self.reactor.advance(BUSY_PAUSE)
+        self.reactor.advance(QUIET_PAUSE)
         for number in range(1, 4):
             self.pull(peer, number)
             self.assertEqual(self.answers(peer), [])
