@@ -84,14 +84,6 @@ class IFrameSink(Interface):
         @param offset: What its header says, in bytes.
         """
 
-    def whole_frame(offset: int, body: memoryview) -> bool:
-        """A frame that is L{SMALL} was read as a whole.
-
-        @param offset: Where the body's first byte belongs, in bytes.
-        @param body: As it was read; only for this call.
-        @return: Whether that was all; if not, the frame is told of in the usual way.
-        """
-
     def room(offset: int, left: int) -> memoryview:
         """Say where the next bytes of the body go.
 
@@ -302,14 +294,8 @@ class ZeroCopyClient(tcp.Client):
                 if self._header_size == whole:
                     self._header_received(*read(self._header, 0))
             else:
-                offset, size = read(buffer, at)
                 at += whole
-                end = at + size
-                fits = at < end <= filled and size < SMALL and not self._stopped
-                if fits and sink.whole_frame(offset, buffer[at:end]):
-                    at = end
-                else:
-                    self._header_received(offset, size)
+                self._header_received(*read(buffer, at - whole))
         if self._sink is not None:
             self._at = at
 

@@ -23,7 +23,7 @@ from zope.interface.verify import verifyObject
 
 from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
 from rmqha.net import zero_copy_receive
-from rmqha.net.zero_copy_receive import SMALL, IFrameSink, ZeroCopyClient
+from rmqha.net.zero_copy_receive import IFrameSink, ZeroCopyClient
 from rmqha.wire.ha_dialect import EpochLabelWentBack, SetSlaveDialect
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder
 from rmqha.wire.ha_v2 import TransferHeader, encode_answer, encode_transfer_header
@@ -227,31 +227,6 @@ class ChunkingTests(SynchronousTestCase):
                 pair.client.doRead()
                 self.assertEqual((sink.received, sink.turns), (count * size, [count * size]))
                 self.assertEqual(counted.calls, calls)
-
-    def test_whole_frames(self) -> None:
-        """A small frame that was read as a whole is told of in one call, all others are not."""
-        sink, pair = MemorySink(takes=True), Pair()
-        self.addCleanup(pair.close)
-        pair.client.start_scatter(sink, FRESH, MAX)
-        stream = b"".join(
-            frame(offset, bytes(size))
-            for offset, size in ((0, 100), (100, SMALL - 1), (99 + SMALL, SMALL), (7, 0))
-        )
-        pair.feed(stream + frame(5, b"later")[:-1])
-        pair.feed(b"r" + frame(10, b"z"))
-        self.assertEqual(
-            sink.events,
-            [
-                ("whole", 0, 100),
-                ("whole", 100, SMALL - 1),
-                ("frame", 99 + SMALL, SMALL),
-                ("end",),
-                ("heartbeat", 7),
-                ("frame", 5, 5),
-                ("end",),
-                ("whole", 10, 1),
-            ],
-        )
 
     def test_short_room(self) -> None:
         """A room shorter than the body is asked for again where it ended."""

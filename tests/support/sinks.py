@@ -20,9 +20,8 @@ class MemorySink:
 
     @ivar size: Bytes of the log; offsets beyond it have no room.
     @ivar file_size: Where rooms end.
-    @ivar takes: Whether whole small frames are taken as such.
-    @ivar events: C{("whole", offset, size)}, C{("frame", offset, size)}, C{("end",)},
-        C{("heartbeat", offset)} and C{("violation", text)} in order.
+    @ivar events: C{("frame", offset, size)}, C{("end",)}, C{("heartbeat", offset)} and
+        C{("violation", text)} in order.
     @ivar rooms: Each room asked for: offset and what was left.
     @ivar turns: The bytes of bodies that were received, at the end of each turn.
     @ivar on: By the name of a call: what to do in it, after it was noted.
@@ -30,7 +29,6 @@ class MemorySink:
 
     size: int = 1 << 20
     file_size: int = 1 << 30
-    takes: bool = False
     log: bytearray = field(init=False)
     events: list[Event] = field(init=False, factory=list)
     violations: list[ProtocolViolation] = field(init=False, factory=list)
@@ -45,14 +43,6 @@ class MemorySink:
     def frame_starts(self, offset: int, size: int) -> None:
         self.events.append(("frame", offset, size))
         self._do("frame_starts")
-
-    def whole_frame(self, offset: int, body: memoryview) -> bool:
-        """Take it, or have it come in the usual way."""
-        if self.takes:
-            self.events.append(("whole", offset, len(body)))
-            self.log[offset : offset + len(body)] = body
-            self.received += len(body)
-        return self.takes
 
     def heartbeat(self, offset: int) -> None:
         self.events.append(("heartbeat", offset))

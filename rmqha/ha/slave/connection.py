@@ -436,19 +436,6 @@ class SlaveProtocol(Protocol):
             raise FrameOffsetMismatch(self.cursor or 0, offset)
         self._frame, self._master_idle = size, False
 
-    def whole_frame(self, offset: int, body: memoryview) -> bool:
-        """A small frame is there as a whole (scatter path): nearly always it is some whole, sound
-        records.
-        """
-        if offset != self.cursor or not self.log.take(offset, body):
-            return False
-        self._frame = size = len(body)
-        self.cursor = offset + size
-        self.received += size
-        self._turn += size
-        self.frame_ends()
-        return True
-
     def room(self, offset: int, left: int) -> memoryview:
         """Where the next body bytes go (scatter path)."""
         return self.log.reserve(offset, left)
@@ -511,11 +498,11 @@ class SlaveProtocol(Protocol):
             return
         frames, self._frames = self._frames, 0
         turn, self._turn = self._turn, 0
+        self.speed.count(turn)
         if self.cursor >= self.own_end and self._head is None:
             if not (turn or self._master_idle):
                 return  # a header, which a stock master sends by itself
-            if self.log.confirmed < self.log.end:
-                self._verify()
+            self._verify()
             # First of all: a write waits for it.
             self.report_progress()
             self.log.progress()
@@ -526,7 +513,6 @@ class SlaveProtocol(Protocol):
                 self.follower.moved(self)
         else:
             self.report_progress()
-        self.speed.count(turn)
         wait = self.bucket.take(turn) if self.bucket is not None and turn else 0.0
         if wait > 0.0 and not self.finished:
             IPushProducer(self.transport).pauseProducing()

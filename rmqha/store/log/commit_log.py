@@ -363,29 +363,6 @@ class CommitLog:
         """A frame is complete: everything staged is log."""
         self.end = self._staged
 
-    def take(self, offset: int, data: memoryview) -> bool:
-        """Append what is whole, sound records where all before is confirmed: what L{reserve} to
-        L{verify} do in steps.
-
-        @param offset: Where it belongs.
-        @return: Whether it was that; if not it is not log.
-        """
-        size, start = len(data), self._room_start
-        stop = offset + size
-        if not COMPILED or not offset == self._staged == self.confirmed or stop > self._settled:
-            return False
-        if stop > self._dirty:
-            self._dirty = stop
-        at, view = offset - start, self._room_view
-        view[at : at + size] = data
-        last, end = sound_stretch(view, at, start, at + size, self.check_crc, self.file_size)
-        if start + end != stop:
-            return False
-        if last >= 0:
-            self.last_record = start + last
-        self.end = self.confirmed = self._staged = stop
-        return True
-
     def discard(self) -> None:
         """Forget what was staged and not accepted, and leave no trace of it: recovery
         after a crash would take such bytes for records.

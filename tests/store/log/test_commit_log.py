@@ -203,9 +203,8 @@ class FrameTests(LogTestCase):
         st.lists(st.integers(92, 1500), min_size=1, max_size=14),
         st.lists(st.integers(1, 6000), min_size=1, max_size=10),
         st.booleans(),
-        st.booleans(),
     )
-    def test_any_chunking(self, sizes: list[int], cuts: list[int], each: bool, whole: bool) -> None:
+    def test_any_chunking(self, sizes: list[int], cuts: list[int], each: bool) -> None:
         """Frames of any size give the bytes that puts gave, and the same confirmed end."""
         source = self.filled(*(max(size, 150) for size in sizes))
         data, log = content(source), self.log()
@@ -213,11 +212,7 @@ class FrameTests(LogTestCase):
         while position < len(data):
             size = cuts[turn % len(cuts)]
             turn += 1
-            piece = data[position : position + size]
-            if whole and log.take(position, memoryview(piece)):
-                self.assertEqual((log.confirmed, log.end), 2 * (position + len(piece),))
-            else:
-                append_frame(log, position, piece)
+            append_frame(log, position, data[position : position + size])
             position = log.end
             if each:
                 log.verify()
@@ -228,28 +223,6 @@ class FrameTests(LogTestCase):
         )
         self.assertEqual(content(log), data)
         self.assertEqual(files_of(log.folder.path), files_of(source.folder.path))
-
-    def test_taken_at_once(self) -> None:
-        """Whole records that are sound are log and confirmed in one step, where all before is;
-        nothing else is, and it leaves nothing.
-        """
-        data, log = content(self.filled(300, 300, 300, 300)), self.log()
-        self.assertFalse(log.take(0, memoryview(data[:300])))  # there is no file yet
-        append_frame(log, 0, data[:300])
-        self.assertFalse(log.take(300, memoryview(data[300:600])))
-        log.verify()
-        bad = bytes([*data[300:400], data[400] ^ 1, *data[401:600]])
-        for offset, piece in ((300, data[300:500]), (300, bad), (600, data[600:900])):
-            self.assertFalse(log.take(offset, memoryview(piece)))
-            self.assertEqual((log.end, log.confirmed, log.last_record), (300, 300, 0))
-        log.discard()
-        self.assertFalse(any(log.folder.files[0].view[300:]))
-        append_frame(log, 300, data[300:600])
-        log.verify()
-        self.assertEqual(log.take(600, memoryview(data[600:])), COMPILED)
-        if COMPILED:
-            self.assertEqual((log.end, log.confirmed, log.last_record), (1200, 1200, 900))
-            self.assertEqual(content(log), data)
 
     def test_in_pieces(self) -> None:
         """Bytes of a frame are log when all of it is there, not before."""
