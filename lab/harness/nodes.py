@@ -387,11 +387,12 @@ class Node(Process):
         return last
 
     def until_synced(self, end: int, timeout: float = PATIENCE) -> dict[str, Any]:
-        """Wait until a slave holds its master's log up to C{end} and says so."""
+        """Wait until a slave holds its master's log up to C{end}, with queues, and says so."""
         return self.until(
             lambda status: (
                 status["maxOffset"] == end
                 and status["confirmedOffset"] == end
+                and status["dispatchedOffset"] in (None, end)
                 and (status["upstream"] or {}).get("state") == "in-sync"
             ),
             f"in sync at {end}",
