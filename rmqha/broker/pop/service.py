@@ -11,7 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import maybeDeferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import Stated
 from rmqha.broker.consuming.queue_reader import QueueReader
@@ -24,7 +26,7 @@ from rmqha.broker.pop.pop import Pops
 from rmqha.broker.pop.positions import Place, PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
-from rmqha.errors import MessageIllegal, NotWritable
+from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.wire.log.pop_record import LEAD, CheckPoint
 from rmqha.wire.remoting.bodies.request_modes import RequestMode
@@ -136,20 +138,21 @@ class PopService:
             offsets=(),
             behind=0,
         )
-        try:
-            self._log.open(point)
-        except (NotWritable, MessageIllegal) as error:
-            self._quiet.warn(
-                "set back without a record",
-                group,
-                "Group {group} goes on at {offset} in queue {queue_id} of {topic}, but a restart "
-                "in the next ten seconds takes it forward again: {error}",
-                group=group,
-                offset=offset,
-                queue_id=queue_id,
-                topic=topic,
-                error=error,
-            )
+        maybeDeferred(self._log.open, point).addErrback(self._on_not_recorded, point)
+
+    def _on_not_recorded(self, failure: Failure, point: CheckPoint) -> None:
+        failure.trap(FlushFailed, MessageIllegal, NotWritable)
+        self._quiet.warn(
+            "set back without a record",
+            point.group,
+            "Group {group} goes on at {offset} in queue {queue_id} of {topic}, but a restart in "
+            "the next ten seconds takes it forward again: {error}",
+            group=point.group,
+            offset=point.start,
+            queue_id=point.queue_id,
+            topic=point.topic,
+            error=failure.getErrorMessage(),
+        )
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""

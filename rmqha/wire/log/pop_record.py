@@ -121,9 +121,9 @@ class CheckPoint:
         """
         told = _object(body)
         start, count = _number(told, "so"), _number(told, "n")
-        distances = told.get("d") or list(range(count))
-        if not isinstance(distances, list) or not count >= 0 or len(distances) > MOST:
-            raise ValueError(f"{distances!r} are no distances of {MOST} messages at most")
+        distances = told.get("d") or list(range(min(count, MOST + 1)))
+        if not isinstance(distances, list) or len(distances) > MOST or count < 0:
+            raise ValueError(f"{count} messages, {distances!r}, are not {MOST} at most")
         if not all(type(each) is int and each >= 0 for each in distances):
             raise ValueError(f"{distances!r} are no distances")
         behind = told.get("behind", NOWHERE if "rp" in told else start)

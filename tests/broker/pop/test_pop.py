@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionDone
 from twisted.logger import LogLevel
 from twisted.python.failure import Failure
@@ -18,7 +18,7 @@ from rmqha.broker.pop.acks import AckRequests
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.config.broker_settings import PopSettings, PullSettings
-from rmqha.errors import NotWritable
+from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, MasterEpochs
 from rmqha.store.derived.outcomes import next_pop_offsets
@@ -740,18 +740,31 @@ class RestartTests(ServedTestCase):
         """Where the log takes no writes the group is set back all the same, and a warning says that
         a start may undo that.
         """
+        self.sets_back(NotWritable("test", "no room"), "no room")
+
+    def test_reset_not_flushed(self) -> None:
+        """The same where it is not on the disk."""
+        self.sets_back(fail(FlushFailed("commitlog", "I/O error")), "I/O error")
+
+    def sets_back(self, outcome: object, reason: str) -> None:
+        """A group goes back, which the log does not take."""
         self.put(b"a", b"b")
         self.assertEqual(self.popped(), [b"a", b"b"])
-        lines = log_lines(
-            self, least=LogLevel.warn, namespace="rmqha.broker.pop.service.PopService"
-        )
-        self.writer.outcome = NotWritable("test", "no room")
+        said_by = "rmqha.broker.pop.service.PopService"
+        lines = log_lines(self, least=LogLevel.warn, namespace=said_by)
+        self.writer.outcome = outcome
         self.commits(0)
-        self.writer.outcome = "PUT_OK"
+        self.writer.outcome = PutStatus.PUT_OK
         self.assertEqual(self.serving.offsets.get("G", "T", 0), 0)
         (line,) = lines
         self.assertIn("Group G goes on at 0 in queue 0 of T, but a restart", line)
-        self.assertIn("no room", line)
+        self.assertIn(reason, line)
+
+    def test_number_of_messages(self) -> None:
+        """A check point of more messages than there can be, or of fewer than none, is none."""
+        for count in (-1, 33, 1 << 40):
+            with self.assertRaises(ValueError):
+                CheckPoint.read(b'{"t":"T","q":0,"c":"G","so":5,"pt":1,"it":2,"n":%d}' % count, "b")
 
     def joins(self) -> None:
         """The group is known."""
