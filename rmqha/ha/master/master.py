@@ -413,12 +413,13 @@ class MasterFactory(ServerFactory):
 
     def _log_moved(self) -> None:
         """There is more to send.  Where no write waits for replicas, its answer leaves first, and
-        what comes within L{GATHERING} goes together.
+        what comes within L{GATHERING} goes together.  A slave that feeds nobody has no timer for
+        it, which would cost each of its sleeps.
         """
         self.timeline.note(self.log.confirmed, self.clock.seconds())
         if self.transfer.hurries:
             self._feed()
-        elif self._soon is None:
+        elif self._soon is None and self._fed:
             self._soon = self.clock.callLater(GATHERING, self._feed_now)
 
     def _feed_now(self) -> None:

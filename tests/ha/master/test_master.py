@@ -190,6 +190,15 @@ class FrameTests(MasterCase):
         self.clock.advance(GATHERING)
         self.assertEqual(Received(transport.value()).frames, [(250_500, 100)])
 
+    def test_nobody_to_feed(self) -> None:
+        """Bytes that go to no one make no timer: a slave's next read would pay for it."""
+        self.build(needed=0)
+        timers = len(self.clock.getDelayedCalls())
+        self.put(300)
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+        _, transport = self.fed()
+        self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
+
     def test_behind_the_answers_at_a_stop(self) -> None:
         """A stop meanwhile comes behind what was put before it."""
         self.build(needed=0)
