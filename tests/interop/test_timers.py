@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from struct import unpack, unpack_from
@@ -9,6 +10,7 @@ from struct import unpack, unpack_from
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, bodies, pull, send
 from lab.stock.brokers import Broker
+from lab.stock.clients import java_client
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from tests.interop.cases import InteropTestCase
@@ -175,3 +177,25 @@ class TimerTests(TimerTestCase):
             again = [int(body) for body, count in found.items() if count > 1]
             self.assertGreaterEqual(min(again, default=first), first)
             self.assertTwice(found, COUNT - first, "a stock broker on our store")
+
+
+class OldConsumerTests(TimerTestCase):
+    """A consumer of 4.9.7, which knows of no timer."""
+
+    version = "4.9.7"
+    roles = "timer messages"
+    long = True
+
+    def test_old_consumer(self) -> None:
+        """What is due comes to it as any message: each once, none early."""
+        with self.scenario("timer messages of ours to a push consumer"):
+            ours = self.our_node()
+            self.makes_topic(ours.port)
+            consumer = java_client(self.tool, self.tool.names).consume(self.topic, "g")
+            began = int(time.time() * 1000)
+            self.sends(ours.port)
+            got = consumer.until_got([str(n) for n in range(COUNT)], LAST + 60)
+            self.assertEqual(COUNT, len(got))
+            early = {each.body: began + (int(each.body) + 1) * STEP - each.stored for each in got}
+            self.assertLessEqual(max(early.values()), 0, early)
+            consumer.stop()
