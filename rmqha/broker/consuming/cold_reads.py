@@ -64,14 +64,17 @@ def places_of(raw: bytes, most: int, base: int, size: int) -> list[Place]:
 
 
 def absent(fd: int, place: Place) -> bool:
-    """Whether a piece of a file would have to be read from the disk.  Where the file system cannot
-    tell it would not.
+    """Whether a piece of a file would have to be read from the disk.
+
+    @raise OSError: Where the file system cannot tell, as one in memory.
     """
     start, size = place
     try:
         return os.preadv(fd, [_scratch[:size]], start, os.RWF_NOWAIT) < size
     except OSError as error:
-        return error.errno == EAGAIN
+        if error.errno != EAGAIN:
+            raise
+        return True
 
 
 def bring(path: str, places: Sequence[Place]) -> None:

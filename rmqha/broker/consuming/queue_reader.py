@@ -92,6 +92,8 @@ class QueueReader:
         self._served, self._log = served, served.log
         self._queues = state.store.queues
         self._machine, self._slave = memory, state.slave
+        # Where those files begin of which the file system cannot tell what is in memory.
+        self._untold: set[int] = set()
         self.apply(state.settings.pull)
 
     def apply(self, settings: PullSettings) -> None:
@@ -228,8 +230,15 @@ class QueueReader:
 
     def _require_memory(self, first: int, raw: bytes, most: int) -> None:
         file = self._log.folder.at(first)
+        if file.start in self._untold:
+            return
         places = places_of(raw, most, file.start, file.size)
-        if any(absent(file.fd, place) for place in places):
+        try:
+            cold = any(absent(file.fd, place) for place in places)
+        except OSError:
+            self._untold.add(file.start)
+            return
+        if cold:
             raise NotInMemory(str(file.path), places)
 
     def _at_once(
