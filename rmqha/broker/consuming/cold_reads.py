@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from errno import EAGAIN
 
 from attrs import frozen
 
@@ -71,9 +70,7 @@ def absent(fd: int, place: Place) -> bool:
     start, size = place
     try:
         return os.preadv(fd, [_scratch[:size]], start, os.RWF_NOWAIT) < size
-    except OSError as error:
-        if error.errno != EAGAIN:
-            raise
+    except BlockingIOError:
         return True
 
 

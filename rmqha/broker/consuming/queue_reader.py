@@ -234,12 +234,10 @@ class QueueReader:
             return
         places = places_of(raw, most, file.start, file.size)
         try:
-            cold = any(absent(file.fd, place) for place in places)
+            if any(absent(file.fd, place) for place in places):
+                raise NotInMemory(str(file.path), places)
         except OSError:
             self._untold.add(file.start)
-            return
-        if cold:
-            raise NotInMemory(str(file.path), places)
 
     def _at_once(
         self,
