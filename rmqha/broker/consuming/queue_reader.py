@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from errno import EOPNOTSUPP
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -236,8 +237,9 @@ class QueueReader:
         try:
             if any(absent(file.fd, place) for place in places):
                 raise NotInMemory(str(file.path), places)
-        except OSError:
-            self._untold.add(file.start)
+        except OSError as error:
+            if error.errno == EOPNOTSUPP:
+                self._untold.add(file.start)
 
     def _at_once(
         self,
