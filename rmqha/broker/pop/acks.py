@@ -305,7 +305,7 @@ class AckRequests:
             behind=None,
         )
         opened = _told(_stored(lambda: log.open(point)))
-        self.revival.points.add(point)
+        self.revival.points.add(point, log.place)
         header = PopMessageAnswer(
             pop_time=point.pop_time,
             invisible_time=request.invisible_time,

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.state import BrokerState
 from rmqha.ha.master.put_service import PutResult, Putter
-from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD, CheckPoint, PointKey
+from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD, NOWHERE, CheckPoint, PointKey
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import (
@@ -38,10 +38,12 @@ class OpenCheckPoint:
     """One of them.
 
     @ivar left: The queue offsets of those messages that are not done with.
+    @ivar place: Where it waits: its queue offset in the timer topic, or L{NOWHERE}.
     """
 
     point: CheckPoint
     left: set[int]
+    place: int
 
 
 @define(eq=False)
@@ -49,9 +51,11 @@ class CheckPoints:
     """All that are open.
 
     @ivar unacked: How many messages are not done with, by topic (maybe a retry topic) and group.
+    @ivar places: Where they wait: when another one is due there is nothing to be done.
     """
 
     unacked: Counter[tuple[str, str]] = field(factory=Counter, init=False)
+    places: set[int] = field(factory=set, init=False)
     _open: dict[PointKey, OpenCheckPoint] = field(factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -61,14 +65,15 @@ class CheckPoints:
         """One of them; C{None} if it is not open."""
         return self._open.get(key)
 
-    def add(self, point: CheckPoint, acked: Iterable[int] = ()) -> None:
+    def add(self, point: CheckPoint, place: int, acked: Iterable[int] = ()) -> None:
         """Let one be open, if it has messages that are not done with.
 
         @param acked: The queue offsets of those that are.
         """
         left = set(point.offsets).difference(acked)
         if left and point.key not in self._open:
-            self._open[point.key] = OpenCheckPoint(point, left)
+            self._open[point.key] = OpenCheckPoint(point, left, place)
+            self.places.add(place)
             self.unacked[point.topic, point.group] += len(left)
 
     def done(self, found: OpenCheckPoint, offsets: Iterable[int]) -> None:
@@ -76,13 +81,14 @@ class CheckPoints:
         point, before = found.point, len(found.left)
         found.left.difference_update(offsets)
         self._fewer(point, before - len(found.left))
-        if not found.left:
-            self._open.pop(point.key, None)
+        if not found.left and self._open.pop(point.key, None):
+            self.places.discard(found.place)
 
     def remove(self, key: PointKey) -> None:
         """Let one be open no more, if it is."""
         found = self._open.pop(key, None)
         if found is not None:
+            self.places.discard(found.place)
             self._fewer(found.point, len(found.left))
 
     def drop(self, gone: Callable[[CheckPoint], bool]) -> None:
@@ -103,10 +109,14 @@ class CheckPoints:
 
 @define(eq=False)
 class CheckPointLog:
-    """Stores check points and acks where they wait until they are due."""
+    """Stores check points and acks where they wait until they are due.
+
+    @ivar place: The queue offset of the last one.
+    """
 
     state: BrokerState
     writer: Putter
+    place: int = field(default=NOWHERE, init=False)
 
     def open(self, point: CheckPoint) -> Deferred[PutResult]:
         """Store a check point.
@@ -140,6 +150,7 @@ class CheckPointLog:
             REAL_TOPIC: REVIVE_PREFIX + self.state.cluster,
             REAL_QUEUE: str(point.revive_queue),
         }
+        self.place = self.state.store.next_offset(TIMER_TOPIC, 0)
         return self.writer.put(
             Message(
                 topic=TIMER_TOPIC,

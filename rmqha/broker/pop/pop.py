@@ -409,7 +409,7 @@ class Pops:
                         ResponseCode.SYSTEM_ERROR, f"the check point is not stored: {error}"
                     ) from None
                 continue
-            self.revival.points.add(point)
+            self.revival.points.add(point, log.place)
             move = self.positions.move(part.place, part.after)
             moves.append(move)
             done = at_once(opened)

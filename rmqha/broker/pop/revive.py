@@ -33,7 +33,15 @@ from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.log.encode import MAX_PROPERTIES
 from rmqha.wire.log.hashing import tags_code
-from rmqha.wire.log.pop_record import ACK_TAG, ACKS_TAG, CHECK_POINT_TAG, Acks, CheckPoint, PointKey
+from rmqha.wire.log.pop_record import (
+    ACK_TAG,
+    ACKS_TAG,
+    CHECK_POINT_TAG,
+    NOWHERE,
+    Acks,
+    CheckPoint,
+    PointKey,
+)
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.names import (
@@ -218,7 +226,8 @@ class Revival:
                     acked = acked | {message[-1]}
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
                 self._bring_back(found, record.offset)
-                self.points.add(found, acked)
+                waits = record.topic == TIMER_TOPIC
+                self.points.add(found, record.queue_offset if waits else NOWHERE, acked)
 
     def _bring_back(self, point: CheckPoint, stored: int) -> None:
         """Know a group that a former master handed messages: a slave that takes over has offsets of

@@ -532,7 +532,7 @@ class Timers:
         stored = self._copies.put(units, offsets, now, cancelled=self._cancelled, landed=landed)
         count = len(stored.queues)
         if not count:
-            return 0
+            return self._pass(units, due)
         if stored.waits:
             self._flying.update((offset, at) for at, offset in due[:count])
         self.state.counts.delivered.add(count)
@@ -543,6 +543,21 @@ class Timers:
         for (topic, _), many in Counter(stored.queues).items():
             self._gone(topic, many)
         self._change()
+        return count
+
+    def _pass(self, units: bytes, due: list[tuple[int, int]]) -> int:
+        """Be done with the first messages, as far as they are check points that are finished.
+
+        @return: How many.
+        """
+        assert self._copies is not None, "they are read by what stores runs"
+        offsets, topics = [offset for _, offset in due], Counter[str]()
+        count = self._copies.run.finished(units, offsets, self.revival.points.places, topics)
+        for topic, many in topics.items():
+            self._gone(topic, many)
+        if count:
+            self._taken = max(self._taken, due[count - 1][0])
+            self._change()
         return count
 
     def _deliver(self, at: int, offset: int, now: int) -> None:

@@ -265,6 +265,30 @@ class DueRun:
         self.clear()
         return done
 
+    def finished(self, units: bytes, offsets: list, places: set, topics: object) -> int:
+        """Pass the first messages that are due, as far as they are check points for which nothing
+        is to be done.
+
+        @param units: Of each.
+        @param offsets: Their queue offsets.
+        @param places: The queue offsets of those for which something is.
+        @param topics: Counts them.
+        @return: How many.
+        """
+        row: cython.pointer[_Row] = self._rows
+        wanted: cython.int = _POPPED | _CHECK_POINT
+        done: cython.Py_ssize_t = 0
+        source = cython.cast(cython.p_const_uchar, cython.cast(cython.p_const_char, units))
+        while done < len(units) // UNIT and offsets[done] not in places:
+            if not self._read(row, source + UNIT * done, 0, offsets[done], False):
+                break
+            if row.told & (wanted | _CANCELLING) != wanted:
+                break
+            self._count(topics, row.topic, row.topic_size, 1)
+            done += 1
+        self.clear()
+        return done
+
     @cython.cfunc
     def _count(
         self,

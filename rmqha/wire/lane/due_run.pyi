@@ -31,6 +31,9 @@ class DueRun:
         marks: Collection[int] | None,
         topics: Counter[str],
     ) -> int: ...
+    def finished(
+        self, units: bytes, offsets: list[int], places: set[int], topics: Counter[str]
+    ) -> int: ...
     def read(
         self,
         units: bytes,

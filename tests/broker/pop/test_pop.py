@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
+from unittest import skipUnless
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail
@@ -23,8 +24,10 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, MasterEpochs
 from rmqha.store.derived.outcomes import next_pop_offsets
 from rmqha.store.log.flush import Flusher
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.pop_record import CheckPoint
 from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import Record
 from rmqha.wire.names import FIRST_POP_TIME, REVIVE_GROUP
 from rmqha.wire.remoting.bodies.clients import ConsumerData, HeartbeatData
 from rmqha.wire.remoting.bodies.request_modes import GroupMode
@@ -150,6 +153,45 @@ class AckTests(ServedTestCase):
         self.assertIsNone(self.serving.lookup.bounds("%RETRY%G_T", 0))
         self.assertEqual(len(self.waiting()), 3, "a check point and two acks")
         self.assertEqual(self.serving.timers.topics, {})
+
+    @skipUnless(COMPILED, "the lane is not compiled here")
+    def test_finished_together(self) -> None:
+        """Check points of which nothing is left are not looked at one by one, whoever wrote them;
+        of others among them everything comes again that is left, also after a restart.
+        """
+        finished: list[int] = []
+        real = Revival.finish
+
+        def finish(revival: Revival, record: Record) -> Any:
+            finished.append(record.queue_offset)
+            return real(revival, record)
+
+        self.patch(Revival, "finish", finish)
+        self.put(*(b"%d" % number for number in range(60)))
+        places = []
+        for number in range(30):
+            answer = self.pop(maxMsgNums=2)
+            place = self.serving.store.next_offset("rmq_sys_wheel_timer", 0) - 1
+            open_ones = 1 if number % 7 == 0 else 0
+            for named in handles(answer)[open_ones:]:
+                self.assertEqual(self.ack(named), 0)
+            places += [place] * open_ones
+            if number == 10:
+                self.later(b"other", 10_000, topic="Other")
+            if number == 15:
+                self.passes(0.2)
+                self.again()
+                self.passes(0.2)
+                self.who = self.client()
+        self.assertEqual(self.serving.revival.points.places, set(places))
+        self.skips(12)
+        self.assertEqual(finished, places)
+        self.assertEqual(self.got("%RETRY%G_T"), [b"0", b"14", b"28", b"42", b"56"])
+        self.assertEqual(self.got("Other"), [b"other"])
+        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.revival.points.places, set())
+        self.skips(12)
+        self.assertEqual(len(self.got("%RETRY%G_T")), 5)
 
     def test_comes_again(self) -> None:
         """What is not done with comes again when its time is over, and not sooner; by the retry

@@ -209,6 +209,13 @@ class DueRunTests(_Ways):
             self.stored(body, told={"TIMER_ROLL_TIMES": "2", "DELAY": "1"})
         elif kind == 23:
             self.timer(body, DUE - 8_999)
+        elif kind in (24, 25, 26, 27):
+            # What says that it is a check point of POP, or acks.
+            told = {"REAL_TOPIC": f"rmq_sys_REVIVE_LOG_{kind}", "TIMER_DELIVER_MS": str(DUE)}
+            told |= {"TAGS": "ack" if kind == 26 else "ck"}
+            told |= {"TIMER_DEL_UNIQKEY": "T+U1"} if kind == 25 else {}
+            for _ in range(3 if kind == 27 else 1):
+                self.stored(body, told=told)
 
     def damage(self, body: bytes) -> None:
         """Store one whose body is not what was sent."""
