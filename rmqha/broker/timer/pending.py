@@ -194,6 +194,10 @@ class PendingTimers:
             negative.
         @param offsets: Their queue offsets.
         """
+        waits = due >= 0
+        due, offsets = due[waits], offsets[waits]
+        if not len(due):
+            return
         minutes = due // MINUTE
         keys = (due - minutes * MINUTE) << _BITS | offsets
         if (minutes == minutes[0]).all():
@@ -276,8 +280,6 @@ class PendingTimers:
         return min(found, default=None)
 
     def _add(self, minute: int, keys: _Keys) -> None:
-        if minute < 0:
-            return
         self.count += len(keys)
         if minute in self._begun:
             self._join(minute, np.sort(keys))
