@@ -13,6 +13,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList
@@ -50,11 +51,11 @@ from rmqha.wire.remoting.headers.pop import (
     PopMessageAnswer,
 )
 
+if TYPE_CHECKING:
+    from rmqha.wire.lane.send_run import SendRun
+
 AckKey = tuple[bytes, bytes, int, bytes]
 """What names a check point in a run of acks: group, topic, queue id, and fields of a handle."""
-
-Acked = tuple[AckKey, int, int]
-"""An ack of a run: what names its check point, its message's queue offset, and its number."""
 
 GATHERING = 0.005
 """Seconds within which acks of one check point are stored together, if they come in a burst."""
@@ -78,17 +79,22 @@ class _Gathered:
     runs: list[tuple[float, RemotingProtocol, bytes, int]] = field(factory=list)
 
 
-def _parts() -> tuple[list[bytes], bytes]:
-    """What stands in an answer of success before a number of so many digits, and behind it."""
-    name, numbers = b'"opaque":', [10**digits for digits in range(10)]
-    frames = [encode(Command(code=0, opaque=each, flag=RESPONSE)) for each in numbers]
-    cut = [
-        frame.partition(b"%b%d" % (name, each)) for each, frame in zip(numbers, frames, strict=True)
-    ]
-    return [b"", *(head + name for head, _, _ in cut)], cut[0][2]
+def _form(digits: int) -> bytes:
+    """An answer of success, but for its number of so many digits."""
+    number = 10 ** (digits - 1)
+    head, name, tail = encode(Command(code=0, opaque=number, flag=RESPONSE)).partition(b'"opaque":')
+    return (head + name).replace(b"%", b"%%") + b"%d" + tail.removeprefix(b"%d" % number)
 
 
-_HEADS, _TAIL = _parts()
+_FORMS = {digits: _form(digits) for digits in range(1, 11)}
+
+
+def _answers(numbers: list[int]) -> bytes:
+    """Answers of success."""
+    digits = len(b"%d" % max(numbers))
+    if len(b"%d" % min(numbers)) == digits:
+        return _FORMS[digits] * len(numbers) % tuple(numbers)
+    return b"".join(_answers([number]) for number in numbers)
 
 
 def _wants(group: str, topic: str) -> Iterator[Wanted]:
@@ -167,64 +173,60 @@ class AckRequests:
             each.waiting.append(done)
         return done.addCallback(_answer, command)
 
-    def take(self, connection: RemotingProtocol, acked: list[Acked]) -> int:
+    def take(self, connection: RemotingProtocol, run: SendRun) -> int:
         """Take acks that were read as a run.
 
         @return: How many of them; the next one is to be looked at more closely.
         """
-        if self.log is None or not self.revival.ready or not connection.takes(len(acked)):
+        count = run.count
+        if self.log is None or not self.revival.ready or not connection.takes(count):
             return 0
-        begun, count, frames = self.state.clock.seconds(), 0, []
-        known: dict[AckKey, tuple[OpenCheckPoint | None, int, int, list[int], list[bytes]]] = {}
-        stored: list[tuple[OpenCheckPoint, list[int], list[bytes]]] = []
-        for key, offset, opaque in acked:
+        begun = self.state.clock.seconds()
+        while count:
             try:
-                found, low, high, offsets, waiting = known.get(key) or known.setdefault(
-                    key, (*self._named(connection, *key), [], [])
-                )
+                acked = [(self._named(connection, *each), each) for each in run.acked(count)]
+                break
             except RequestRefused:
-                break
-            if not low <= offset <= high:
-                break
-            count += 1
-            number = b"%d" % opaque
-            frame = _HEADS[len(number)] + number + _TAIL
-            if found is None or offset not in found.left:
-                frames.append(frame)
-            else:
-                if not offsets:
-                    stored.append((found, offsets, waiting))
-                offsets.append(offset)
-                waiting.append(frame)
+                # It may be one behind them.
+                count //= 2
+        else:
+            return 0
         with self.together():
-            for found, offsets, waiting in stored:
+            for found, (_, offsets, numbers) in acked:
+                if found is None:
+                    frames = _answers(numbers)
+                    self._tell(PutStatus.PUT_OK, begun, connection, frames, len(numbers))
+                    continue
                 each = self._gather(found)
                 each.offsets.update(offsets)
-                each.runs.append((begun, connection, b"".join(waiting), len(waiting)))
-                connection.in_runs += len(waiting)
-        if frames:
-            self._tell(PutStatus.PUT_OK, begun, connection, b"".join(frames), len(frames))
+                each.runs.append((begun, connection, _answers(numbers), len(numbers)))
+                connection.in_runs += len(numbers)
         return count
 
     def _named(
-        self, connection: RemotingProtocol, group: bytes, topic: bytes, queue_id: int, text: bytes
-    ) -> tuple[OpenCheckPoint | None, int, int]:
-        """The check point that acks of a run name, and between which offsets theirs may be.
+        self, connection: RemotingProtocol, key: AckKey, offsets: list[int], _: list[int]
+    ) -> OpenCheckPoint | None:
+        """The check point that acks of a run name; C{None} if they are done with.
 
-        @raise RequestRefused: If it cannot be one.
+        @raise RequestRefused: If it cannot be one, or only some of them are.
         """
+        group, topic, queue_id, text = key
         request = AckMessageRequest(
             consumer_group=group.decode(),
             topic=topic.decode(),
             queue_id=queue_id,
             handle=text.decode(),
-            offset=0,
+            offset=offsets[0],
         )
         low, high = self._bounds(connection, request)
         handle = self._handle(request)
-        if is_ordered(handle):
-            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "it has no check point")
-        return self._open_point(request, handle), low, high
+        found = self._open_point(request, handle)
+        left = found is not None and found.left.issuperset(offsets)
+        done = found is None or found.left.isdisjoint(offsets)
+        within = low <= min(offsets) and max(offsets) <= high
+        if is_ordered(handle) or not within or not (left or done):
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "each is to be looked at")
+        return found if left else None
 
     def _tell(
         self,

@@ -81,7 +81,8 @@ class CheckPoints:
         point, before = found.point, len(found.left)
         found.left.difference_update(offsets)
         self._fewer(point, before - len(found.left))
-        if not found.left and self._open.pop(point.key, None):
+        if not found.left:
+            self._open.pop(point.key, None)
             self.places.discard(found.place)
 
     def remove(self, key: PointKey) -> None:

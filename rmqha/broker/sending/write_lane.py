@@ -79,7 +79,7 @@ class WriteLane:
     refuse: Callable[[Command], Any]
     run: SendRun
     forms: tuple[AnswerForm, ...]
-    acked: Callable[[RemotingProtocol, list[Any]], int] = field(default=lambda *_: 0, init=False)
+    acked: Callable[[RemotingProtocol, SendRun], int] = field(default=lambda *_: 0, init=False)
     messages: int = field(default=0, init=False)
     serves: ClassVar = frozenset(
         {
@@ -108,7 +108,7 @@ class WriteLane:
             if run.unknown is None or not self._learned(run.unknown):
                 return 0, at
         if run.acks:
-            count = self.acked(connection, run.acked())
+            count = self.acked(connection, run)
             if count:
                 run.cut(count)
             return count, run.end if count else at

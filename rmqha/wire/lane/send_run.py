@@ -511,23 +511,49 @@ class SendRun:
             at += 1
         return left == 1
 
-    def acked(self) -> list:
-        """Of each ack what names its check point, which is group, topic, queue id and the first
-        fields of a handle; the message's queue offset, and its number.
+    def acked(self, count: cython.int) -> list:
+        """Of the first acks what names each check point, which is group, topic, queue id and the
+        first fields of a handle; their messages' queue offsets, and their numbers.
         """
-        found: list = []
+        found: dict = {}
+        offsets: list = []
+        numbers: list = []
         i: cython.int
         row: cython.pointer[_Row]
-        for i in range(self.count):
+        last: cython.pointer[_Row] = cython.NULL
+        for i in range(min(count, self.count)):
             row = cython.address(self._rows[i])
-            key = (
-                self._data[row.group : row.group + row.group_size],
-                self._data[row.topic : row.topic + row.topic_size],
-                row.queue_id,
-                self._data[row.key : row.key + row.key_size],
-            )
-            found.append((key, row.queue_offset, row.opaque))
-        return found
+            if last == cython.NULL or not self._alike(row, last):
+                key = (
+                    self._part(row.group, row.group_size),
+                    self._part(row.topic, row.topic_size),
+                    row.queue_id,
+                    self._part(row.key, row.key_size),
+                )
+                _, offsets, numbers = found.setdefault(key, (key, [], []))
+                last = row
+            offsets.append(row.queue_offset)
+            numbers.append(row.opaque)
+        return list(found.values())
+
+    @cython.cfunc
+    def _part(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> bytes:
+        return (self._chars(self._data) + at)[:size]
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _alike(self, row: cython.pointer[_Row], other: cython.pointer[_Row]) -> cython.bint:
+        """Whether two acks name the same check point."""
+        data = self._chars(self._data)
+        sizes: cython.bint = row.topic_size == other.topic_size and row.key_size == other.key_size
+        return (
+            sizes
+            and row.group_size == other.group_size
+            and row.queue_id == other.queue_id
+            and not memcmp(data + row.key, data + other.key, row.key_size)
+            and not memcmp(data + row.topic, data + other.topic, row.topic_size)
+            and not memcmp(data + row.group, data + other.group, row.group_size)
+        )
 
     def cut(self, count: int) -> None:
         """Leave all acks but the first ones."""
@@ -698,24 +724,23 @@ class SendRun:
         """Read a JSON header.  Each member may be there once, none may be unknown, and nothing may
         stand between them.
         """
-        view = self._view
         q: cython.Py_ssize_t = at + size
         key: cython.Py_ssize_t
         key_size: cython.Py_ssize_t
         members: cython.uint = 0
         bit: cython.uint
         row.oneway = False
-        while q > at and view[q - 1] == 10:
+        while q > at and self._view[q - 1] == 10:
             q -= 1
-        if q - at < 2 or view[at] != 123 or view[q - 1] != 125:
+        if q - at < 2 or self._view[at] != 123 or self._view[q - 1] != 125:
             return False
         while True:
             at += 1
-            if at >= q or view[at] != 34:
+            if at >= q or self._view[at] != 34:
                 return False
             key = at + 1
             at = self._text(key, q)
-            if at < 0 or at + 2 >= q or view[at + 1] != 58:
+            if at < 0 or at + 2 >= q or self._view[at + 1] != 58:
                 return False
             key_size = at - key
             at += 2
@@ -745,9 +770,9 @@ class SendRun:
                 at = self._passed(at, q)
             if at < 0 or at >= q:
                 return False
-            if view[at] == 125:
+            if self._view[at] == 125:
                 return at == q - 1 and members & 11 == 11
-            if view[at] != 44:
+            if self._view[at] != 44:
                 return False
 
     @cython.cfunc
@@ -781,22 +806,21 @@ class SendRun:
         self, row: cython.pointer[_Row], at: cython.Py_ssize_t, q: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """@return: Just past the closing brace; -1 if this is not understood."""
-        view = self._view
         letter: cython.int
         start: cython.Py_ssize_t
-        if view[at] != 123:
+        if self._view[at] != 123:
             return -1
         while True:
             at += 1
-            if at >= q or view[at] != 34:
+            if at >= q or self._view[at] != 34:
                 return -1
             start = at + 1
             at = self._text(start, q)
-            if at < 0 or q - at < 3 or view[at + 1] != 58:
+            if at < 0 or q - at < 3 or self._view[at + 1] != 58:
                 return -1
             letter = self._letter(start, at - start)
             at += 2
-            if view[at] == 34:
+            if self._view[at] == 34:
                 start = at + 1
                 if letter == 105:
                     at = self._unescaped(row, start, q)
@@ -815,19 +839,20 @@ class SendRun:
                     return -1
             if at >= q:
                 return -1
-            if view[at] == 125:
+            if self._view[at] == 125:
                 return at + 1
-            if view[at] != 44:
+            if self._view[at] != 44:
                 return -1
 
     @cython.cfunc
     def _text(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """@return: Where a text of plain ASCII ends that begins at C{at}; -1 if it is not one."""
-        view = self._view
+        c: cython.uchar
         while at < q:
-            if view[at] == 34:
+            c = self._view[at]
+            if c == 34:
                 return at
-            if view[at] < 32 or view[at] > 126 or view[at] == 92:
+            if c < 32 or c > 126 or c == 92:
                 return -1
             at += 1
         return -1
@@ -844,31 +869,29 @@ class SendRun:
     @cython.cfunc
     def _bare(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Just past a number, C{true} or C{false} without quotes; -1 if it is none of them."""
-        view = self._view
         start: cython.Py_ssize_t = at
-        if at < q and view[at] == 45:
+        if at < q and self._view[at] == 45:
             at += 1
         digits: cython.Py_ssize_t = at
-        while at < q and 48 <= view[at] <= 57:
+        while at < q and 48 <= self._view[at] <= 57:
             at += 1
         if at > digits:
-            return -1 if view[digits] == 48 and at - digits > 1 else at
+            return -1 if self._view[digits] == 48 and at - digits > 1 else at
         if at > start:
             return -1
-        if q - at >= 4 and memcmp(cython.address(view[at]), b"true", 4) == 0:
+        if q - at >= 4 and memcmp(cython.address(self._view[at]), b"true", 4) == 0:
             return at + 4
-        if q - at >= 5 and memcmp(cython.address(view[at]), b"false", 5) == 0:
+        if q - at >= 5 and memcmp(cython.address(self._view[at]), b"false", 5) == 0:
             return at + 5
         return -1
 
     @cython.cfunc
     def _passed(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """@return: Just past a text or C{null} that does not matter; -1 if it is neither."""
-        view = self._view
-        if at < q and view[at] == 34:
+        if at < q and self._view[at] == 34:
             at = self._text(at + 1, q)
             return at if at < 0 else at + 1
-        if q - at >= 4 and memcmp(cython.address(view[at]), b"null", 4) == 0:
+        if q - at >= 4 and memcmp(cython.address(self._view[at]), b"null", 4) == 0:
             return at + 4
         return -1
 
@@ -880,12 +903,11 @@ class SendRun:
 
         @return: Where the closing quote is; -1 if it is not plain ASCII.
         """
-        view = self._view
         scratch = self._scratch
         to: cython.Py_ssize_t = row.properties
         c: cython.uint
         while at < q:
-            c = view[at]
+            c = self._view[at]
             if c == 34:
                 row.properties_size = to - row.properties
                 return at
@@ -895,12 +917,12 @@ class SendRun:
                 at += 1
                 if at >= q:
                     return -1
-                c = view[at]
+                c = self._view[at]
                 if c == 117:
                     # Below 0x80, which begins with two zeros.
-                    if q - at < 6 or view[at + 1] != 48 or view[at + 2] != 48:
+                    if q - at < 6 or self._view[at + 1] != 48 or self._view[at + 2] != 48:
                         return -1
-                    c = self._hex(view[at + 3]) << 4 | self._hex(view[at + 4])
+                    c = self._hex(self._view[at + 3]) << 4 | self._hex(self._view[at + 4])
                     if c > 127:
                         return -1
                     at += 4
@@ -973,9 +995,8 @@ class SendRun:
     @cython.cfunc
     def _plain(self, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
         """Whether it is ASCII."""
-        view = self._view
         while at < stop:
-            if view[at] > 126:
+            if self._view[at] > 126:
                 return False
             at += 1
         return True
@@ -989,7 +1010,7 @@ class SendRun:
             self._short = True
             return self._view[at]
         self._long = True
-        letter = _LETTERS.get(self._data[at : at + size])
+        letter = _LETTERS.get(self._part(at, size))
         return 0 if letter is None else letter
 
     @cython.cfunc
@@ -1083,17 +1104,16 @@ class SendRun:
     @cython.cfunc
     def _whole(self, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
         """Whether it is a whole number, which is L{_value} then."""
-        view = self._view
         value: cython.longlong = 0
-        minus: cython.bint = at < stop and view[at] == 45
+        minus: cython.bint = at < stop and self._view[at] == 45
         if minus:
             at += 1
         if not 0 < stop - at <= 18:
             return False
         while at < stop:
-            if not 48 <= view[at] <= 57:
+            if not 48 <= self._view[at] <= 57:
                 return False
-            value = value * 10 + (view[at] - 48)
+            value = value * 10 + (self._view[at] - 48)
             at += 1
         self._value = -value if minus else value
         return True

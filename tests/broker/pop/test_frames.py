@@ -317,9 +317,9 @@ class BothWaysTests(PopTestCase):
 
     taken = 0
 
-    def counted(self, connection: RemotingProtocol, acked: list[Any]) -> int:
+    def counted(self, connection: RemotingProtocol, run: Any) -> int:
         """Take acks of a run, and count them."""
-        count = self.serving.pop.acks.take(connection, acked)
+        count = self.serving.pop.acks.take(connection, run)
         self.taken += count
         return count
 
