@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from enum import StrEnum
 from fcntl import ioctl
+from functools import cache
 from ipaddress import ip_address
 
 from attrs import frozen
@@ -297,6 +298,7 @@ class TimerSettings:
         return self.roll_window * self.precision
 
     @staticmethod
+    @cache
     def slot(precision_ms: int) -> int:
         """What a precision is rounded down to."""
         return max(slot for slot in (1000, 500, 200, 100) if slot <= precision_ms)

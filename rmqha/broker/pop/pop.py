@@ -256,7 +256,11 @@ class Pops:
         found = _Found(request.max_msg_nums)
         if self.revival.ready:
             for place, kind in self._visits(request):
-                self._visit(found, place, kind, request, subscription, connection.address)
+                if found.lets(kind):
+                    self._visit(found, place, kind, request, subscription, connection.address)
+                else:
+                    start = self._position(place, request.init_mode)
+                    found.rest += max(0, self.reader.next_offset(*place[1:]) - start)
         if found.parts and request.order:
             return self._hand_out_in_order(command, request, found)
         if found.parts:
@@ -332,12 +336,8 @@ class Pops:
     ) -> None:
         """Read what one queue has, as far as there is room."""
         _, topic, queue_id = place
-        start = self._position(place, request.init_mode)
-        end = self.reader.next_offset(topic, queue_id)
-        if not found.lets(kind):
-            found.rest += max(0, end - start)
-            return
-        at, until = start, self.state.clock.seconds() + FRUITLESS
+        at = start = self._position(place, request.init_mode)
+        until = self.state.clock.seconds() + FRUITLESS
         while True:
             reading = self.reader.read(
                 topic, queue_id, at, found.room, subscription.codes, None, subscription.passing
@@ -353,7 +353,7 @@ class Pops:
                 break
         found.rest += max(0, reading.max_offset - reading.next_offset)
         if reading.body:
-            offsets = [offset for _, offset in _records(reading.body)]
+            offsets = _offsets(reading.body)
             part = _Part(place=place, kind=kind, start=start, pieces=reading.body, offsets=offsets)
             found.add(part)
         elif at > start:
@@ -577,6 +577,18 @@ def no_master(address: str) -> RequestRefused:
         ResponseCode.NO_PERMISSION,
         f"the broker[{address}] is a slave: it cannot keep what was handed out, ask its master",
     )
+
+
+def _offsets(pieces: Iterable[memoryview]) -> list[int]:
+    """The queue offset of each record; L{_records} takes three times as long."""
+    unpack, found = _HEAD.unpack_from, []
+    for piece in pieces:
+        at, end = 0, len(piece)
+        while at < end:
+            size, offset = unpack(piece, at)
+            found.append(offset)
+            at += size
+    return found
 
 
 def _records(pieces: Iterable[memoryview]) -> Iterator[tuple[memoryview, int]]:
