@@ -21,14 +21,11 @@ from rmqha.metrics.status_family import (
     Found,
     Read,
     Status,
-    StatusFamily,
     at,
     counted,
-    counter,
     each,
     each_name,
-    flag,
-    gauge,
+    families,
     get,
     labels_of,
     length,
@@ -53,13 +50,6 @@ def _either(read: Read) -> Read:
 def _refused(status: Status, field: str) -> Found:
     rows = get(status, field) or status.get("refusedRequests") or ()
     return (((str(row["code"]), row["client"]), row["count"]) for row in rows)
-
-
-def _late(name: str, field: str) -> Iterator[StatusFamily]:
-    for part in ("p50", "p99", "max"):
-        path = f"remoting.{field}.lateMillis.{part}"
-        text = f"How late {name} messages were delivered."
-        yield gauge(f"{name}_late_{part}_seconds", text, path, millis)
 
 
 def _brokers(status: Status, field: str) -> Found:
@@ -137,491 +127,252 @@ def _lost_tail(status: Status, field: str) -> Found:
         yield (), lost["to"] - lost["from"] if lost else 0
 
 
-PROCESS = (
-    flag("info{version,role}", "Always 1; the labels say what runs.", "version", _info),
-    gauge("uptime_seconds", "How long the process has been up.", "uptimeSeconds"),
-    gauge(
-        "job_seconds_since_run{job}",
-        "How long ago a periodic job was last begun.",
-        "periodicJobs",
-        each("name", value="secondsSinceRun"),
-        unit="seconds",
-    ),
-    counter(
-        "job_failures{job}",
-        "Failed runs of a periodic job.",
-        "periodicJobs",
-        each("name", value="failures"),
-        unit="runs",
-    ),
-)
-"""Of the process, whatever its role."""
+READERS: Mapping[str, Read] = {
+    "millis": millis,
+    "yes": yes,
+    "counted": counted,
+    "length": length,
+    "member state": one_of(MemberState),
+    "sync state": one_of(SyncState),
+    "node state": _node_state,
+    "lost tail": _lost_tail,
+    "either": _either(at),
+    "either counted": _either(counted),
+    "info": _info,
+    "refused": _refused,
+    "registered": each_name(lambda said: said == REGISTERED),
+    "pending": each_name(lambda row: row["pending"]),
+    "brokers": _brokers,
+    "silent": each("cluster", "brokerName", "brokerId", "address"),
+    "masters": _masters,
+    "route topics": _route_topics,
+    "replica states": _replica_states,
+    "in sync": _in_sync,
+    "ha": _ha,
+    "slots": _slots,
+    "tables copied": _tables(_copied),
+    "tables adopted": _tables(_adopted),
+}
+"""How fields are read that are not one number each, by the words of the table."""
 
-
-CERTIFICATES = (
-    gauge(
-        "tls_certificate_seconds_left{role}",
-        "How long a certificate is still valid, by what it is for; below 0 it is not any more.",
-        "tls.secondsLeft",
-        each("role"),
-        unit="seconds",
-    ),
-    counter(
-        "tls_reloads{role}",
-        "Changed certificate files that came into force.",
-        "tls.reloads",
-        each("role"),
-    ),
-    counter(
-        "tls_reload_failures{role}",
-        "Changed certificate files that could not be used.",
-        "tls.reloadFailures",
-        each("role"),
-        unit="reloads",
-    ),
-    counter(
-        "clear_text_connections{port}",
-        "Connections in clear text to a port that takes TLS too.",
-        "clearText.connections",
-        each("port"),
-    ),
-)
-"""Of the certificates that the process shows."""
-
-
-PORTS = (
-    gauge(
-        "client_connections",
-        "Open connections of clients, on the client ports or the name server's.",
-        "remoting.connections",
-        _either(at),
-    ),
-    counter(
-        "client_closed{reason}",
-        "Ended or refused connections of clients, by reason.",
-        "remoting.closed",
-        _either(counted),
-        unit="connections",
-    ),
-    counter(
-        "outgoing_closed{reason}",
-        "Ended connections to name servers and other brokers, by reason.",
-        "remoting.toOtherNodes.closed",
-        counted,
-        unit="connections",
-    ),
-    counter(
-        "requests{request}", "Requests that are served, by name.", "remoting.requests", counted
-    ),
-    counter(
-        "refused_requests{code,client}",
-        "Requests that nothing here serves, by code and client.",
-        "remoting.refusedRequests",
-        _refused,
-    ),
-    flag(
-        "registered{nameserver}",
-        "Whether the last registration at a name server went well.",
-        "remoting.nameServers",
-        each_name(lambda said: said == REGISTERED),
-    ),
-    gauge(
-        "older_tables",
-        "Tables whose newest file could not be read at the start.",
-        "remoting.olderTables",
-        length,
-    ),
-    gauge(
-        "offset_journal_pending",
-        "Changed offsets that the journal does not have yet.",
-        "remoting.offsetJournal.pending",
-        unit="offsets",
-    ),
-)
-"""Of the ports that clients connect to."""
-
-
-DELAYS = (
-    gauge(
-        "delayed_messages{level}",
-        "Messages that wait in a delay level.",
-        "remoting.delayed.levels",
-        each_name(lambda row: row["pending"]),
-    ),
-    counter(
-        "delayed_undeliverable",
-        "Delayed messages that could not be delivered.",
-        "remoting.delayed.undeliverable",
-        unit="messages",
-    ),
-    *_late("delayed", "delayed"),
-)
-"""Of delayed messages."""
-
-
-TIMERS = (
-    gauge(
-        "timer_messages{topic}",
-        "Messages that wait for a time of their own.",
-        "remoting.timers.pending",
-        counted,
-    ),
-    counter(
-        "timer_undeliverable",
-        "Timer messages that could not be delivered.",
-        "remoting.timers.undeliverable",
-        unit="messages",
-    ),
-    *_late("timer", "timers"),
-)
-"""Of timer messages."""
-
-
-POP = (
-    gauge(
-        "pop_check_points", "Open check points.", "remoting.pop.checkPoints", unit="check points"
-    ),
-    gauge(
-        "pop_unacked_messages{group}",
-        "Messages that were handed out and are not acknowledged.",
-        "remoting.pop.unacked",
-        counted,
-    ),
-    gauge(
-        "pop_first_due_timestamp_seconds",
-        "When the first open check point is due, in seconds since 1970.",
-        "remoting.pop.firstDue",
-        millis,
-    ),
-    counter(
-        "pop_revived",
-        "Messages that came again, as they were not acknowledged in time.",
-        "remoting.pop.revived",
-        unit="messages",
-    ),
-    counter(
-        "pop_not_revived",
-        "Messages that were deleted or damaged before they could come again.",
-        "remoting.pop.notRevived",
-        unit="messages",
-    ),
-    gauge("pop_waiting", "Pops that wait for a message.", "remoting.pop.waiting", unit="requests"),
-)
-"""Of messages that were handed out."""
-
-NAME_SERVER = (
-    gauge(
-        "broker_silent_seconds{broker_cluster,broker_name,broker_id_there,address}",
-        "Since a broker last registered or sent a heartbeat.",
-        "brokers.secondsSilent",
-        each("cluster", "brokerName", "brokerId", "address"),
-    ),
-    gauge(
-        "brokers{broker_cluster,broker_name}",
-        "Registered brokers of a brokerName, its master and its slaves.",
-        "brokers",
-        _brokers,
-    ),
-    gauge(
-        "masters{broker_name}",
-        "Live masters of a brokerName, those refused included: not 1 is wrong.",
-        "brokers, refusedMasters",
-        _masters,
-    ),
-    gauge("route_topics", "Topics with a route.", "topics", _route_topics),
-)
-"""Of a name server."""
-
-
-MASTER = (
-    gauge("master_epoch", "The master epoch of the log.", "masterEpoch"),
-    flag("fenced", "Whether a master with a higher epoch was met.", "fencedBy", yes),
-    flag("twin", "Whether another broker is live in this one's place.", "remoting.twin", yes),
-    gauge("replicas_needed", "How many a write waits for.", "replicasNeeded", unit="replicas"),
-    gauge(
-        "replicas_in_sync",
-        "Those that acknowledged all that is older than a second.",
-        "replicas.state",
-        _in_sync,
-        unit="replicas",
-    ),
-    flag(
-        "replica_state{replica,state}",
-        "1 for the state that a replica is in.",
-        "replicas.state",
-        _replica_states,
-    ),
-    gauge(
-        "replica_lag_bytes{replica}", "What a replica lacks.", "replicas.lagBytes", each("address")
-    ),
-    gauge(
-        "replica_lag_seconds{replica}",
-        "Age of the oldest byte that a replica lacks.",
-        "replicas.lagSeconds",
-        each("address"),
-    ),
-    gauge("ha_connections", "Open connections on the HA port.", "connections", _ha),
-    counter(
-        "ha_closed{reason}",
-        "Ended or refused on the HA port, by reason.",
-        "closedConnections",
-        counted,
-        unit="connections",
-    ),
-    counter("ha_sent_bytes", "Bytes of the log that were sent on the HA port.", "sentBytes"),
-    gauge(
-        "retention_slot_bytes{replica,connected}",
-        "Kept for a replica: what it has not acknowledged.",
-        "retentionSlots.bytes",
-        _slots,
-    ),
-    counter(
-        "retention_slots_ended{reason}",
-        "Ended without their replica: its files are held back no more.",
-        "endedSlots",
-        counted,
-        unit="slots",
-    ),
-)
-"""Of a node that others follow."""
-
-
-MEMBER = (
-    flag(
-        "member_state{state}",
-        "1 for the state of a member of a controller's set, 0 for the others.",
-        "controller.state",
-        one_of(MemberState),
-    ),
-    gauge(
-        "controller_silent_seconds",
-        "Since a controller was last heard.",
-        "controller.secondsSilent",
-    ),
-    gauge(
-        "sync_state_set",
-        "How many are in the SyncStateSet, told by its master.",
-        "controller.set.syncStateSet",
-        length,
-        unit="members",
-    ),
-    gauge("confirm_offset_bytes", "How far a member's log is final.", "controller.confirmOffset"),
-    gauge(
-        "lease_seconds",
-        "How long the lease in etcd surely lives; none without a lease.",
-        "controller.lease.secondsLeft",
-    ),
-    flag(
-        "lease_leads",
-        "Whether etcd has said under this lease that the member is master.",
-        "controller.lease.leads",
-        yes,
-    ),
-    flag(
-        "etcd_answering{address}",
-        "1 for the member of etcd that answered last, 0 for the others.",
-        "controller.etcd.members",
-        each("address", value="answers"),
-    ),
-    gauge(
-        "etcd_latency_seconds",
-        "How long the last answer of etcd took.",
-        "controller.etcd.latencySeconds",
-    ),
-    counter(
-        "etcd_failures{address}",
-        "Requests that a member of etcd did not answer, or refused.",
-        "controller.etcd.members",
-        each("address", value="failures"),
-        unit="requests",
-    ),
-    gauge(
-        "etcd_alarms",
-        "Alarms that etcd has; with one it takes no change.",
-        "controller.etcd.alarms",
-        length,
-    ),
-)
-"""Of a member of a controller's set."""
-
-
-SLAVE = (
-    flag(
-        "upstream_state{state}",
-        "1 for the state of replication on a slave, 0 for the others.",
-        "upstream.state",
-        one_of(SyncState),
-    ),
-    gauge("upstream_lag_bytes", "What the slave lacks, where it is known.", "upstream.lagBytes"),
-    gauge(
-        "upstream_lag_seconds", "Age of the newest record, 0 when in sync.", "upstream.lagSeconds"
-    ),
-    gauge("upstream_silent_seconds", "Since a master was last heard.", "upstream.secondsSilent"),
-    gauge(
-        "upstream_disconnected_seconds",
-        "Since there was a connection to a master; 0 while there is one.",
-        "upstream.secondsDisconnected",
-    ),
-    flag(
-        "upstream_bootstrapping", "Whether the first copy is not whole.", "upstream.bootstrapping"
-    ),
-    counter("upstream_received_bytes", "Came from the master.", "upstream.received"),
-    counter(
-        "upstream_tls_refusals{reason}",
-        "Connections to the master that TLS ended, by reason.",
-        "upstream.tlsRefusals",
-        counted,
-        unit="connections",
-    ),
-    counter(
-        "upstream_reconnects",
-        "Connections to the master after the first.",
-        "upstream.reconnects",
-        unit="connections",
-    ),
-    flag(
-        "metadata_in_sync{table}",
-        "Whether a table of the master was adopted with the last try.",
-        "metadata.*.state",
-        _tables(_copied),
-    ),
-    gauge(
-        "metadata_adopted_timestamp_seconds{table}",
-        "When the master's table was last known here, since 1970.",
-        "metadata.*.adopted",
-        _tables(_adopted),
-    ),
-    gauge(
-        "offsets_owed",
-        "Committed here and not yet given back to the master.",
-        "metadata.owed",
-        unit="offsets",
-    ),
-)
-"""Of a node that follows another."""
-
-
-LOG = (
-    flag("state{state}", "1 for the state the node is in, 0 for the others.", "state", _node_state),
-    gauge("log_min_offset_bytes", "Where the log begins.", "minOffset"),
-    gauge("log_max_offset_bytes", "Where the log ends.", "maxOffset"),
-    gauge(
-        "log_confirmed_offset_bytes",
-        "All records before it are whole and were checked.",
-        "confirmedOffset",
-    ),
-    gauge("log_flushed_offset_bytes", "All bytes before it are on the disk.", "flushedOffset"),
-    gauge(
-        "log_dispatched_offset_bytes",
-        "All records before it are in consume queues and index.",
-        "dispatchedOffset",
-    ),
-    gauge(
-        "lost_tail_bytes",
-        "What the log lacks of what was on the disk once.",
-        "lostTail",
-        _lost_tail,
-    ),
-    counter(
-        "truncated_bytes",
-        "Cut off the log's end: a torn tail, damage, or what the master does not have.",
-        "truncatedBytes",
-    ),
-    gauge("disk_use_ratio", "How full the fuller disk is.", "retention.diskUse"),
-    counter("deleted_bytes", "Log files deleted by age.", "retention.deletedBytes"),
-    counter("lost_bytes", "Deleted although a replica needed them.", "retention.lostBytes"),
-    counter(
-        "served_faults",
-        "Asked for and not sent: the log does not hold what its queue says.",
-        "servedFaults",
-        unit="messages",
-    ),
-    counter(
-        "derived_faults",
-        "Consume queues and index disagreed with the log, and were repaired.",
-        "derivedFaults",
-        unit="places",
-    ),
-    gauge(
-        "faults_from_master",
-        "Damaged records that are so on the master.",
-        "faultsFromMaster.count",
-        unit="records",
-    ),
-    gauge(
-        "published_behind_bytes",
-        "Confirmed, and not yet published for readers of the files.",
-        "published.behindBytes",
-    ),
-    gauge("published_behind_seconds", "How long that has been so.", "published.behindSeconds"),
-    counter("published_cuts", "Published bytes were cut off again.", "published.cuts"),
-)
-"""Of the log, and of what is derived of it."""
-
-
-SCRUB = (
-    gauge(
-        "scrub_position_bytes",
-        "How far a pass of the scrubber is; nothing between two.",
-        "scrub.position",
-    ),
-    gauge("scrub_pass_end_bytes", "Where that pass ends.", "scrub.passTo"),
-    counter("scrub_read_bytes", "Read by the scrubber.", "scrub.readBytes"),
-    gauge(
-        "scrub_last_pass_age_seconds",
-        "How long ago its last whole pass ended.",
-        "scrub.lastPassAge",
-    ),
-    gauge("scrub_faults", "Damaged ranges that are known now.", "scrub.faultCount", unit="ranges"),
-    counter("compared_bytes", "Compared with the master's.", "comparison.comparedBytes"),
-    gauge(
-        "comparison_differences",
-        "Ranges that differ from the master's.",
-        "comparison.differences",
-        length,
-        unit="ranges",
-    ),
-    counter("repaired_ranges", "Replaced by the master's bytes.", "repair.ranges"),
-)
-"""Of what looks for cold damage, and repairs it."""
-
-
-READERS = (
-    gauge(
-        "reader_behind_bytes{reader}",
-        "Published, and not read yet by a Spark stream.",
-        "readers.behindBytes",
-        each("name"),
-    ),
-    gauge(
-        "reader_behind_seconds{reader}",
-        "How long the first of those have been stored.",
-        "readers.behindSeconds",
-        each("name"),
-    ),
-    gauge(
-        "reader_silent_seconds{reader}",
-        "Since the stream told where it is.",
-        "readers.silentSeconds",
-        each("name"),
-    ),
-)
-"""Of Spark streams that have a name."""
-
-FROM_STATUS: tuple[StatusFamily, ...] = (
-    *PROCESS,
-    *CERTIFICATES,
-    *MASTER,
-    *MEMBER,
-    *SLAVE,
-    *LOG,
-    *SCRUB,
-    *READERS,
-    *DELAYS,
-    *TIMERS,
-    *POP,
-    *PORTS,
-    *NAME_SERVER,
+FROM_STATUS = tuple(
+    families(
+        READERS,
+        """\
+# of the process, whatever its role
+flag info{version,role} = version : info
+    Always 1; the labels say what runs.
+gauge uptime_seconds = uptimeSeconds
+    How long the process has been up.
+gauge job_seconds_since_run{job} seconds = periodicJobs : each(name).secondsSinceRun
+    How long ago a periodic job was last begun.
+counter job_failures{job} runs = periodicJobs : each(name).failures
+    Failed runs of a periodic job.
+# of the certificates that the process shows
+gauge tls_certificate_seconds_left{role} seconds = tls.secondsLeft : each(role)
+    How long a certificate is still valid, by what it is for; below 0 it is not any more.
+counter tls_reloads{role} = tls.reloads : each(role)
+    Changed certificate files that came into force.
+counter tls_reload_failures{role} reloads = tls.reloadFailures : each(role)
+    Changed certificate files that could not be used.
+counter clear_text_connections{port} = clearText.connections : each(port)
+    Connections in clear text to a port that takes TLS too.
+# of a node that others follow
+gauge master_epoch = masterEpoch
+    The master epoch of the log.
+flag fenced = fencedBy : yes
+    Whether a master with a higher epoch was met.
+flag twin = remoting.twin : yes
+    Whether another broker is live in this one's place.
+gauge replicas_needed replicas = replicasNeeded
+    How many a write waits for.
+gauge replicas_in_sync replicas = replicas.state : in sync
+    Those that acknowledged all that is older than a second.
+flag replica_state{replica,state} = replicas.state : replica states
+    1 for the state that a replica is in.
+gauge replica_lag_bytes{replica} = replicas.lagBytes : each(address)
+    What a replica lacks.
+gauge replica_lag_seconds{replica} = replicas.lagSeconds : each(address)
+    Age of the oldest byte that a replica lacks.
+gauge ha_connections = connections : ha
+    Open connections on the HA port.
+counter ha_closed{reason} connections = closedConnections : counted
+    Ended or refused on the HA port, by reason.
+counter ha_sent_bytes = sentBytes
+    Bytes of the log that were sent on the HA port.
+gauge retention_slot_bytes{replica,connected} = retentionSlots.bytes : slots
+    Kept for a replica: what it has not acknowledged.
+counter retention_slots_ended{reason} slots = endedSlots : counted
+    Ended without their replica: its files are held back no more.
+# of a member of a controller's set
+flag member_state{state} = controller.state : member state
+    1 for the state of a member of a controller's set, 0 for the others.
+gauge controller_silent_seconds = controller.secondsSilent
+    Since a controller was last heard.
+gauge sync_state_set members = controller.set.syncStateSet : length
+    How many are in the SyncStateSet, told by its master.
+gauge confirm_offset_bytes = controller.confirmOffset
+    How far a member's log is final.
+gauge lease_seconds = controller.lease.secondsLeft
+    How long the lease in etcd surely lives; none without a lease.
+flag lease_leads = controller.lease.leads : yes
+    Whether etcd has said under this lease that the member is master.
+flag etcd_answering{address} = controller.etcd.members : each(address).answers
+    1 for the member of etcd that answered last, 0 for the others.
+gauge etcd_latency_seconds = controller.etcd.latencySeconds
+    How long the last answer of etcd took.
+counter etcd_failures{address} requests = controller.etcd.members : each(address).failures
+    Requests that a member of etcd did not answer, or refused.
+gauge etcd_alarms = controller.etcd.alarms : length
+    Alarms that etcd has; with one it takes no change.
+# of a node that follows another
+flag upstream_state{state} = upstream.state : sync state
+    1 for the state of replication on a slave, 0 for the others.
+gauge upstream_lag_bytes = upstream.lagBytes
+    What the slave lacks, where it is known.
+gauge upstream_lag_seconds = upstream.lagSeconds
+    Age of the newest record, 0 when in sync.
+gauge upstream_silent_seconds = upstream.secondsSilent
+    Since a master was last heard.
+gauge upstream_disconnected_seconds = upstream.secondsDisconnected
+    Since there was a connection to a master; 0 while there is one.
+flag upstream_bootstrapping = upstream.bootstrapping
+    Whether the first copy is not whole.
+counter upstream_received_bytes = upstream.received
+    Came from the master.
+counter upstream_tls_refusals{reason} connections = upstream.tlsRefusals : counted
+    Connections to the master that TLS ended, by reason.
+counter upstream_reconnects connections = upstream.reconnects
+    Connections to the master after the first.
+flag metadata_in_sync{table} = metadata.*.state : tables copied
+    Whether a table of the master was adopted with the last try.
+gauge metadata_adopted_timestamp_seconds{table} = metadata.*.adopted : tables adopted
+    When the master's table was last known here, since 1970.
+gauge offsets_owed offsets = metadata.owed
+    Committed here and not yet given back to the master.
+# of the log, and of what is derived of it
+flag state{state} = state : node state
+    1 for the state the node is in, 0 for the others.
+gauge log_min_offset_bytes = minOffset
+    Where the log begins.
+gauge log_max_offset_bytes = maxOffset
+    Where the log ends.
+gauge log_confirmed_offset_bytes = confirmedOffset
+    All records before it are whole and were checked.
+gauge log_flushed_offset_bytes = flushedOffset
+    All bytes before it are on the disk.
+gauge log_dispatched_offset_bytes = dispatchedOffset
+    All records before it are in consume queues and index.
+gauge lost_tail_bytes = lostTail : lost tail
+    What the log lacks of what was on the disk once.
+counter truncated_bytes = truncatedBytes
+    Cut off the log's end: a torn tail, damage, or what the master does not have.
+gauge disk_use_ratio = retention.diskUse
+    How full the fuller disk is.
+counter deleted_bytes = retention.deletedBytes
+    Log files deleted by age.
+counter lost_bytes = retention.lostBytes
+    Deleted although a replica needed them.
+counter served_faults messages = servedFaults
+    Asked for and not sent: the log does not hold what its queue says.
+counter derived_faults places = derivedFaults
+    Consume queues and index disagreed with the log, and were repaired.
+gauge faults_from_master records = faultsFromMaster.count
+    Damaged records that are so on the master.
+gauge published_behind_bytes = published.behindBytes
+    Confirmed, and not yet published for readers of the files.
+gauge published_behind_seconds = published.behindSeconds
+    How long that has been so.
+counter published_cuts = published.cuts
+    Published bytes were cut off again.
+# of what looks for cold damage, and repairs it
+gauge scrub_position_bytes = scrub.position
+    How far a pass of the scrubber is; nothing between two.
+gauge scrub_pass_end_bytes = scrub.passTo
+    Where that pass ends.
+counter scrub_read_bytes = scrub.readBytes
+    Read by the scrubber.
+gauge scrub_last_pass_age_seconds = scrub.lastPassAge
+    How long ago its last whole pass ended.
+gauge scrub_faults ranges = scrub.faultCount
+    Damaged ranges that are known now.
+counter compared_bytes = comparison.comparedBytes
+    Compared with the master's.
+gauge comparison_differences ranges = comparison.differences : length
+    Ranges that differ from the master's.
+counter repaired_ranges = repair.ranges
+    Replaced by the master's bytes.
+# of Spark streams that have a name
+gauge reader_behind_bytes{reader} = readers.behindBytes : each(name)
+    Published, and not read yet by a Spark stream.
+gauge reader_behind_seconds{reader} = readers.behindSeconds : each(name)
+    How long the first of those have been stored.
+gauge reader_silent_seconds{reader} = readers.silentSeconds : each(name)
+    Since the stream told where it is.
+# of delayed messages
+gauge delayed_messages{level} = remoting.delayed.levels : pending
+    Messages that wait in a delay level.
+counter delayed_undeliverable messages = remoting.delayed.undeliverable
+    Delayed messages that could not be delivered.
+gauge delayed_late_p50_seconds = remoting.delayed.lateMillis.p50 : millis
+    How late delayed messages were delivered.
+gauge delayed_late_p99_seconds = remoting.delayed.lateMillis.p99 : millis
+    How late delayed messages were delivered.
+gauge delayed_late_max_seconds = remoting.delayed.lateMillis.max : millis
+    How late delayed messages were delivered.
+# of timer messages
+gauge timer_messages{topic} = remoting.timers.pending : counted
+    Messages that wait for a time of their own.
+counter timer_undeliverable messages = remoting.timers.undeliverable
+    Timer messages that could not be delivered.
+gauge timer_late_p50_seconds = remoting.timers.lateMillis.p50 : millis
+    How late timer messages were delivered.
+gauge timer_late_p99_seconds = remoting.timers.lateMillis.p99 : millis
+    How late timer messages were delivered.
+gauge timer_late_max_seconds = remoting.timers.lateMillis.max : millis
+    How late timer messages were delivered.
+# of messages that were handed out
+gauge pop_check_points check points = remoting.pop.checkPoints
+    Open check points.
+gauge pop_unacked_messages{group} = remoting.pop.unacked : counted
+    Messages that were handed out and are not acknowledged.
+gauge pop_first_due_timestamp_seconds = remoting.pop.firstDue : millis
+    When the first open check point is due, in seconds since 1970.
+counter pop_revived messages = remoting.pop.revived
+    Messages that came again, as they were not acknowledged in time.
+counter pop_not_revived messages = remoting.pop.notRevived
+    Messages that were deleted or damaged before they could come again.
+gauge pop_waiting requests = remoting.pop.waiting
+    Pops that wait for a message.
+# of the ports that clients connect to
+gauge client_connections = remoting.connections : either
+    Open connections of clients, on the client ports or the name server's.
+counter client_closed{reason} connections = remoting.closed : either counted
+    Ended or refused connections of clients, by reason.
+counter outgoing_closed{reason} connections = remoting.toOtherNodes.closed : counted
+    Ended connections to name servers and other brokers, by reason.
+counter requests{request} = remoting.requests : counted
+    Requests that are served, by name.
+counter refused_requests{code,client} = remoting.refusedRequests : refused
+    Requests that nothing here serves, by code and client.
+flag registered{nameserver} = remoting.nameServers : registered
+    Whether the last registration at a name server went well.
+gauge older_tables = remoting.olderTables : length
+    Tables whose newest file could not be read at the start.
+gauge offset_journal_pending offsets = remoting.offsetJournal.pending
+    Changed offsets that the journal does not have yet.
+# of a name server
+gauge broker_silent_seconds{broker_cluster,broker_name,broker_id_there,address} = \
+brokers.secondsSilent : silent
+    Since a broker last registered or sent a heartbeat.
+gauge brokers{broker_cluster,broker_name} = brokers : brokers
+    Registered brokers of a brokerName, its master and its slaves.
+gauge masters{broker_name} = brokers, refusedMasters : masters
+    Live masters of a brokerName, those refused included: not 1 is wrong.
+gauge route_topics = topics : route topics
+    Topics with a route.
+""",
+    )
 )
 """Metrics that C{/status} has too."""
 

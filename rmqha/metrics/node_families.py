@@ -12,17 +12,19 @@ from rmqha.durations import BOUNDS, Durations
 from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.metrics.family import Buckets, Family, MetricType, Sample
 
+
+def _histogram(name: str, text: str) -> Family:
+    return Family(f"rmqha_{name}_seconds", MetricType.HISTOGRAM, "seconds", text)
+
+
 HEALTHY = Family(
     "rmqha_healthy", MetricType.GAUGE, "1", "1 while /healthz says so, 0 while anything is wrong."
 )
 HEALTH_REASON = Family(
     "rmqha_health_reason", MetricType.GAUGE, "1", "1 for each thing that is wrong.", ("reason",)
 )
-REACTOR_DELAY = Family(
-    "rmqha_reactor_delay_seconds",
-    MetricType.HISTOGRAM,
-    "seconds",
-    "How late the reactor did what had its time, looked at four times a second.",
+REACTOR_DELAY = _histogram(
+    "reactor_delay", "How late the reactor did what had its time, looked at four times a second."
 )
 WRITES = Family(
     "rmqha_writes_total",
@@ -37,27 +39,10 @@ FAILED_WRITES = Family(
     "messages",
     "Writes that were not stored, or of which it is not known.",
 )
-PUT_LATENCY = Family(
-    "rmqha_put_latency_seconds", MetricType.HISTOGRAM, "seconds", "From a write to its answer."
-)
-ACK_WAIT = Family(
-    "rmqha_ack_wait_seconds",
-    MetricType.HISTOGRAM,
-    "seconds",
-    "How long SYNC writes waited for replicas, of those that had to.",
-)
-FSYNC = Family(
-    "rmqha_fsync_seconds",
-    MetricType.HISTOGRAM,
-    "seconds",
-    "How long passes of fsync on the log took.",
-)
-READ_LATENCY = Family(
-    "rmqha_read_latency_seconds",
-    MetricType.HISTOGRAM,
-    "seconds",
-    "How long pulls looked for messages.",
-)
+PUT_LATENCY = _histogram("put_latency", "From a write to its answer.")
+ACK_WAIT = _histogram("ack_wait", "How long SYNC writes waited for replicas, of those that had to.")
+FSYNC = _histogram("fsync", "How long passes of fsync on the log took.")
+READ_LATENCY = _histogram("read_latency", "How long pulls looked for messages.")
 
 FAMILIES = (
     *(HEALTHY, HEALTH_REASON, REACTOR_DELAY),

@@ -7,7 +7,8 @@ Source: docs/guide/metrics.rst; docs/status.rst, Status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -40,34 +41,34 @@ def at(status: Status, field: str) -> Found:
     yield (), get(status, field)
 
 
-def gauge(name: str, text: str, field: str, read: Read = at, unit: str = "") -> StatusFamily:
-    """A number that goes up and down.
+_ROW = re.compile(
+    r"(?P<kind>gauge|counter|flag) (?P<name>\w+)({(?P<labels>.+)})?(?P<unit> [a-z ]+)?"
+    r" = (?P<field>.+?)( : (each\((?P<each>.+)\)(\.(?P<value>\w+))?|(?P<reader>[a-z ]+)))?"
+)
 
-    @param name: With its labels behind it, in braces.
-    @param unit: By default the last word of the name.
+
+def families(readers: Mapping[str, Read], table: str) -> Iterator[StatusFamily]:
+    """Read a table of metrics, each of two lines: what it is and where it stands, and its text.
+
+    The first line is C{gauge NAME{LABELS} UNIT = FIELD : READER}, or C{counter}, or C{flag} for a
+    yes or no.  Without a unit it is the last word of the name, without a reader the field is one
+    number.  C{each(NAMES).VALUE} reads a number of each row: L{each}.
+
+    @param readers: All others, by the words of the table.
     """
-    return _family(MetricType.GAUGE, name, text, field, read, unit)
-
-
-def flag(name: str, text: str, field: str, read: Read = at) -> StatusFamily:
-    """A yes or no."""
-    return gauge(name, text, field, read, unit="1")
-
-
-def counter(name: str, text: str, field: str, read: Read = at, unit: str = "") -> StatusFamily:
-    """A number that only grows while the process runs."""
-    return _family(MetricType.COUNTER, name, text, field, read, unit)
-
-
-def _family(
-    kind: MetricType, name: str, text: str, field: str, read: Read, unit: str
-) -> StatusFamily:
-    name, _, labels = name.removesuffix("}").partition("{")
-    unit = unit or name.rpartition("_")[2]
-    name = f"rmqha_{name}{'_total' if kind is MetricType.COUNTER else ''}"
-    return StatusFamily(
-        name, kind, unit, text, tuple(labels.split(",")) if labels else (), read, field
-    )
+    lines = [line.strip() for line in table.splitlines() if not line.startswith("#")]
+    for line, text in zip(lines[::2], lines[1::2], strict=True):
+        row = _ROW.fullmatch(line)
+        assert row is not None, line
+        kind = MetricType.COUNTER if row["kind"] == "counter" else MetricType.GAUGE
+        name = f"rmqha_{row['name']}{'_total' if kind is MetricType.COUNTER else ''}"
+        unit = (row["unit"] or row["name"].rpartition("_")[2]).strip()
+        labels = tuple(row["labels"].split(",")) if row["labels"] else ()
+        read = readers[row["reader"]] if row["reader"] else at
+        if row["each"]:
+            read = each(*row["each"].split(", "), value=row["value"] or "")
+        unit = "1" if row["kind"] == "flag" else unit
+        yield StatusFamily(name, kind, unit, text, labels, read, row["field"])
 
 
 # --- how a field is read --------------------------------------------------------------------
