@@ -19,18 +19,16 @@ from twisted.internet.defer import Deferred, gatherResults
 from rmqha.cli.common import FAILED, complain, in_reactor
 from rmqha.cli.local_nodes import LOOPBACK, LocalNode, LocalNodeFailed, LocalNodes
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
+from rmqha.nodes.broker_admin import BrokerAdmin
 from rmqha.nodes.find import cluster_of
 from rmqha.store.offline.client_ledger import Acknowledged, write_ledger
-from rmqha.wire.log.properties import encode
-from rmqha.wire.log.record import decode
-from rmqha.wire.names import TEMPLATE_TOPIC, UNIQUE_KEY
-from rmqha.wire.remoting.codes import RequestCode, ResponseCode
-from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.headers.pull import PullMessageAnswer, PullMessageRequest
-from rmqha.wire.remoting.headers.send import SendMessageAnswer, SendMessageV2Request
+from rmqha.wire.names import UNIQUE_KEY
+from rmqha.wire.remoting.codes import ResponseCode
 
 TOPIC = "Demo"
 QUEUES = 4
+"""Those of a topic that a client makes by sending to it."""
+
 BROKER = "demo"
 """C{brokerName} of the pair."""
 
@@ -38,9 +36,6 @@ SENDERS = 8
 """Messages on their way at a time."""
 
 _MASTER = 0
-_SUBSCRIBES = 4
-_MOST = 32
-
 
 LIMIT = 28.0
 """Seconds that it may take."""
@@ -106,29 +101,16 @@ class DemoClient:
 
     async def _send(self, master: str) -> None:
         self._last = number = self._last + 1
-        unique, body = f"{number:032X}", f"message {number} of the demo"
-        header = SendMessageV2Request(
-            producer_group="demo-writers",
-            topic=TOPIC,
-            default_topic=TEMPLATE_TOPIC,
-            default_topic_queue_nums=QUEUES,
-            queue_id=number % QUEUES,
-            sys_flag=0,
-            born_timestamp=int(time.time() * 1000),
-            flag=0,
-            properties=encode({UNIQUE_KEY: unique}).decode(),
-            reconsume_times=0,
-        )
-        request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body.encode())
+        unique, body, queue = f"{number:032X}", f"message {number} of the demo", number % QUEUES
+        broker, now = BrokerAdmin(master, self.remoting), int(time.time() * 1000)
         try:
-            answer = await self.remoting.request(master, request)
+            code, told = await broker.send(TOPIC, queue, body.encode(), {UNIQUE_KEY: unique}, now)
         except UNREACHED as error:
             self.refused.append(str(error))
             return
-        if answer.code != ResponseCode.SUCCESS:
-            self.refused.append(f"answer {answer.code}, {answer.remark}")
+        if code != ResponseCode.SUCCESS:
+            self.refused.append(f"answer {code.value}, {code.name}")
             return
-        told = answer.custom(SendMessageAnswer)
         row = {
             "offsetMsgId": told.msg_id,
             "topic": TOPIC,
@@ -144,41 +126,22 @@ class DemoClient:
 
         @return: The messages' own ids.
         """
-        found = set[str]()
-        for queue_id in range(QUEUES):
-            at = 0
-            while True:
-                answer = await self.remoting.request(master, _pull(queue_id, at))
-                if answer.code != ResponseCode.SUCCESS:
-                    break
-                body, place = bytes(answer.body), 0
-                while place < len(body):
-                    record = decode(body, place, place)
-                    found.add(record.properties.get(UNIQUE_KEY, ""))
-                    place += record.size
-                at = answer.custom(PullMessageAnswer).next_begin_offset
+        broker, found = BrokerAdmin(master, self.remoting), set[str]()
+        for queue in range(QUEUES):
+            pulled = await broker.pull(TOPIC, queue, 0)
+            while pulled.records:
+                found.update(each.properties.get(UNIQUE_KEY, "") for each in pulled.records)
+                pulled = await broker.pull(TOPIC, queue, pulled.next)
         return found
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self.remoting.close()
 
     @property
     def acknowledged(self) -> set[str]:
         """The ids of the messages in the ledger."""
         return {str(each.msg_id) for each in self.ledger}
-
-
-def _pull(queue_id: int, at: int) -> Command:
-    header = PullMessageRequest(
-        consumer_group="demo-readers",
-        topic=TOPIC,
-        queue_id=queue_id,
-        queue_offset=at,
-        max_msg_nums=_MOST,
-        sys_flag=_SUBSCRIBES,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        sub_version=1,
-    )
-    return Command.request(RequestCode.PULL_MESSAGE, header)
 
 
 @click.command()
@@ -356,7 +319,7 @@ class Demo:
                 f"{len(missing)} acknowledged messages were not read: {missing[0]}"
             )
         self.say("client", f"reads {len(read)} messages, all {len(wanted)} acknowledged among them")
-        await self._client.remoting.close()
+        await self._client.close()
 
     def check(self, acknowledged: list[Acknowledged]) -> None:
         """Look for all that was acknowledged in the promoted store, which no node runs on.
