@@ -13,13 +13,15 @@ from attrs import define, field
 
 from rmqha.errors import RecordFault
 from rmqha.logfiles.reader import LogReader
-from rmqha.wire.columnar.dispatch_fields import DispatchRows, fields
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.columnar.kernels_numpy import DispatchRows
 from rmqha.wire.columnar.queue_units import UNIT, QueueRun, grouped_units
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from rmqha.wire.log.record import Fault, dispatch_fields
+from rmqha.wire.log.sys_flag import indexable
 from rmqha.wire.store_layout import UNIT_SIZE
 
 
@@ -126,7 +128,8 @@ def offsets_from(
 def keys(block: Block, rows: DispatchRows) -> tuple[Array, Array, Array]:
     """Key hash, physical offset and store time of every index entry of a block."""
     record, hashes = rows.key_record, rows.key_hash
-    if not rows.indexable.all():
-        kept = rows.indexable[record]
+    indexed = indexable(rows.sys_flag)
+    if not indexed.all():
+        kept = indexed[record]
         record, hashes = record[kept], hashes[kept]
     return hashes, block.start[record], rows.store_timestamp[record]

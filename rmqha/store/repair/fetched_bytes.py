@@ -37,6 +37,7 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import FIELDS
 from rmqha.wire.log.record import Fault, body_range, check, decode
 from rmqha.wire.log.record_crc import whole_crc_holds
+from rmqha.wire.log.sys_flag import has_unit
 
 NEIGHBOURS = 64 << 10
 """Bytes compared on each side of a range, at least, if the log has them."""
@@ -257,7 +258,7 @@ class FetchedBytes:
         if not len(block.start):
             return ""
         rows = fields(view, block, self._levels)
-        for row in rows.has_unit.nonzero()[0].tolist():
+        for row in has_unit(rows.sys_flag).nonzero()[0].tolist():
             offset, at = int(rows.queue_offset[row]), int(block.start[row])
             if at >= self.window.high:
                 break

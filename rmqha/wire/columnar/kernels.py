@@ -45,7 +45,9 @@ class Kernels(NamedTuple):
     properties: Callable[
         [memoryview, Array, Array, Sequence[bytes], bool], kernels_numpy.Properties
     ]
-    columns: Callable[[memoryview, Array, Array], kernels_numpy.DispatchColumns] | None = None
+    columns: (
+        Callable[[memoryview, Array, Array], tuple[kernels_numpy.DispatchRows, Array]] | None
+    ) = None
     sound: Callable[[memoryview, int, int, bool, int, bool], Array] | None = None
     heads: (
         Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns] | None
@@ -142,11 +144,15 @@ def _tight(letters: Array, size: int) -> Array:
     return used.copy() if 4 * size < 3 * len(letters) else used
 
 
-def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
-    """Read what dispatch needs of valid records.
+def columns(
+    buf: memoryview, starts: Array, ends: Array
+) -> tuple[kernels_numpy.DispatchRows, Array]:
+    """Read what dispatch needs of valid records, of delayed ones the hash of their tags too.
 
     @param starts: Where they start in the buffer.
     @param ends: Where they end.
+    @return: It, and of each row whether all its properties are ASCII, and its topic too; if not,
+        its tags and keys here mean nothing.
     """
     rows = len(starts)
     narrow, wide = np.empty((3, rows), np.int32), np.empty((3, rows), np.int64)
@@ -159,7 +165,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.Dispat
         count, keys = columns_run.columns(
             buf, starts, ends, narrow, wide, is_ascii.view(np.uint8), record, hashes, topics
         )
-    return kernels_numpy.DispatchColumns(
+    found = kernels_numpy.DispatchRows(
         _names(buf, topics, count),
         narrow[0],
         narrow[1],
@@ -167,10 +173,10 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.Dispat
         narrow[2],
         wide[1],
         wide[2],
-        is_ascii,
         record[:keys].copy(),
         hashes[:keys].copy(),
     )
+    return found, is_ascii
 
 
 def properties(

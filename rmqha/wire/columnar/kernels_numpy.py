@@ -63,20 +63,19 @@ class Bodies(NamedTuple):
     crc: Array
 
 
-class DispatchColumns(NamedTuple):
-    """What stands in the header and the properties of many records, one row a record.
+class DispatchRows(NamedTuple):
+    """What dispatch needs of many records, one row a record.
 
     @ivar topics: The topics that occur, each once.
     @ivar topic: Index into C{topics}, C{int32}.
     @ivar queue_id: C{int32}.
     @ivar queue_offset: C{int64}.
     @ivar sys_flag: C{int32}.
-    @ivar store_timestamp: C{int64}.
-    @ivar tags: Hash of the tags, 0 without, C{int64}.
-    @ivar ascii: Whether all the row's properties are ASCII, and its topic too; if not,
-        its tags and keys here mean nothing.
-    @ivar key_record: The row of each index key, C{int32}: rows ascend, and in a row comes
-        UNIQ_KEY, then the words of KEYS.
+    @ivar store_timestamp: Milliseconds since the epoch, C{int64}.
+    @ivar tags_code: Hash of the tags, 0 without, or when a delayed message is due, in
+        milliseconds since the epoch; C{int64}.
+    @ivar key_record: The row of each key, C{int32}: rows ascend, and in a row comes
+        UNIQ_KEY, then the words of KEYS.  Rows that are not indexable are here too.
     @ivar key_hash: The hash an index entry holds for that key, C{int64}.
     """
 
@@ -86,8 +85,7 @@ class DispatchColumns(NamedTuple):
     queue_offset: Array
     sys_flag: Array
     store_timestamp: Array
-    tags: Array
-    ascii: Array
+    tags_code: Array
     key_record: Array
     key_hash: Array
 

@@ -12,8 +12,9 @@ from struct import Struct
 
 import numpy as np
 
-from rmqha.wire.columnar.dispatch_fields import DispatchRows
+from rmqha.wire.columnar.kernels_numpy import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.sys_flag import has_unit
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 UNIT = Struct(">qiq")
@@ -59,7 +60,7 @@ def grouped_units(block: Block, rows: DispatchRows) -> list[QueueRun]:
     @return: Topic and queue id, queue offset of the first unit, and the raw units of
         one run of consecutive queue offsets, in the order of the log for each queue.
     """
-    chosen = np.flatnonzero(rows.has_unit)
+    chosen = np.flatnonzero(has_unit(rows.sys_flag))
     if not len(chosen):
         return []
     queue = (rows.topic.astype(np.int64) << 32) | (rows.queue_id.astype(np.int64) & 0xFFFFFFFF)

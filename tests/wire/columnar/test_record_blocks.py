@@ -26,6 +26,7 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
 from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rmqha.wire.log.record import Fault, check, dispatch_fields
+from rmqha.wire.log.sys_flag import has_unit, indexable
 from rmqha.wire.names import SCHEDULE_TOPIC
 
 LEVELS = DelayLevels.parse("1s 5s 10s 30s 1m")
@@ -158,8 +159,8 @@ def read(data: bytes | bytearray, block: Block) -> list[tuple[object, ...]]:
         found.sys_flag.tolist(),
         found.store_timestamp.tolist(),
         found.tags_code.tolist(),
-        found.has_unit.tolist(),
-        found.indexable.tolist(),
+        has_unit(found.sys_flag).tolist(),
+        indexable(found.sys_flag).tolist(),
         hashes,
     ]
     return list(zip(*columns, strict=True))
