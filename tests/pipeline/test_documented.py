@@ -17,7 +17,7 @@ try:
     from rmqha.pipeline.log.tables import FILES, RANGES
     from rmqha.pipeline.spark.session import SETTINGS
     from rmqha.pipeline.spark.types import spark_type
-    from rmqha.wire.columnar.arrow_columns import TYPES
+    from rmqha.wire.columnar import arrow_columns
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 
@@ -75,10 +75,14 @@ class DocumentedTests(SynchronousTestCase):
     def test_columns(self) -> None:
         """Every column is there, with its type, in the order rows have."""
         wanted = {
-            name: spark_type(TYPES[name]).simpleString() for name in (*COLUMNS, *MORE_COLUMNS)
+            name: spark_type(arrow_columns.COLUMNS[name].type).simpleString()
+            for name in (*COLUMNS, *MORE_COLUMNS)
         }
         self.assertEqual(list(wanted.items()), list(types(table("broker_name")).items()))
-        kafka = {name: spark_type(TYPES[column]).simpleString() for name, column in KAFKA.items()}
+        kafka = {
+            name: spark_type(arrow_columns.COLUMNS[column].type).simpleString()
+            for name, column in KAFKA.items()
+        }
         self.assertEqual(list(kafka.items()), list(types(table("key")).items()))
 
     def test_other_tables(self) -> None:

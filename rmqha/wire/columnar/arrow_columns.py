@@ -192,50 +192,7 @@ def offset_ids(heads: FixedFields, base: int) -> Any:
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
-TYPES = {
-    "broker_name": pa.string(),
-    "topic": pa.string(),
-    "queue_id": pa.int32(),
-    "queue_offset": pa.int64(),
-    "physical_offset": pa.int64(),
-    "store_size": pa.int32(),
-    "store_timestamp": TIME,
-    "born_timestamp": TIME,
-    "born_host": pa.string(),
-    "store_host": pa.string(),
-    "flag": pa.int32(),
-    "sys_flag": pa.int32(),
-    "body_crc": pa.int32(),
-    "reconsume_times": pa.int32(),
-    "prepared_transaction_offset": pa.int64(),
-    "body": pa.binary(),
-    "properties": pa.map_(pa.string(), pa.string()),
-    "raw_properties": pa.string(),
-    "tags": pa.string(),
-    "keys": pa.string(),
-    "uniq_key": pa.string(),
-    "offset_msg_id": pa.string(),
-    "real_topic": pa.string(),
-    "real_queue_id": pa.int32(),
-    "deliver_timestamp": TIME,
-    "first_pop_timestamp": TIME,
-    "key": pa.binary(),
-    "headers": HEADERS,
-    "timestamp_type": pa.int32(),
-}
-"""The type of every column."""
-
-_WANTS = {
-    "tags": (TAGS.encode(),),
-    "keys": (KEYS.encode(),),
-    "key": (KEYS.encode(),),
-    "uniq_key": (UNIQUE_KEY.encode(),),
-    "real_topic": (REAL_TOPIC.encode(),),
-    "real_queue_id": (REAL_QUEUE.encode(),),
-    "deliver_timestamp": (DELAY.encode(), TIMER_OUT.encode()),
-    "first_pop_timestamp": (FIRST_POP_TIME.encode(),),
-}
-"""The properties that columns are made of."""
+PROPERTIES = pa.map_(pa.string(), pa.string())
 
 _STORED = 1
 """C{timestampType} of Spark's Kafka source for a time that the broker gave."""
@@ -249,6 +206,7 @@ class ColumnSource:
     @ivar base: Physical offset of their buffer's first byte.
     @ivar found: The properties that are needed.
     @ivar bodies: Bodies that were decompressed, by row.
+    @ivar broker_name: Whose log it is, as far as known.
     """
 
     heads: FixedFields
@@ -256,6 +214,8 @@ class ColumnSource:
     found: Properties | None
     names: Sequence[bytes]
     bodies: dict[int, bytes] | None
+    broker_name: str | None
+    levels: DelayLevels
 
     @property
     def ascii(self) -> bool:
@@ -344,7 +304,7 @@ def _merged(offsets: Any, names: Any, values: Any) -> Any:
     places = offsets.to_pylist()
     pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
     maps = [dict(pairs[start:end]) for start, end in pairwise(places)]
-    return pa.array([list(each.items()) for each in maps], TYPES["properties"])
+    return pa.array([list(each.items()) for each in maps], PROPERTIES)
 
 
 def _headers(rows: ColumnSource) -> Any:
@@ -374,12 +334,12 @@ def _numbers(rows: ColumnSource, name: bytes) -> tuple[Array, Array]:
 
 
 def _real_queue_id(rows: ColumnSource) -> Any:
-    numbers, known = _numbers(rows, REAL_QUEUE.encode())
+    numbers, known = _numbers(rows, _QUEUE)
     ids = numbers.astype(np.int32)
     return pa.array(ids, mask=~known | (ids != numbers))
 
 
-def _due(rows: ColumnSource, levels: DelayLevels) -> Any:
+def _due(rows: ColumnSource) -> Any:
     """When a waiting message is due: by its level, or at the time it says."""
     heads = rows.heads
     topics, topic = heads.topics
@@ -392,52 +352,81 @@ def _due(rows: ColumnSource, levels: DelayLevels) -> Any:
             if name == TIMER_TOPIC:
                 time = _number(text)
             else:
-                level = levels.level(text)
+                level = rows.levels.level(text)
                 stored = int(heads.store_timestamp[row])
-                time = levels.deliver_time(level, stored) if level else None
+                time = rows.levels.deliver_time(level, stored) if level else None
             if time is not None:
                 due[row], known[row] = time, True
     return times(due, known)
 
 
-def _plain(name: str) -> Callable[[ColumnSource], Any]:
-    return lambda rows: pa.array(rows.heads.column(name))
+@frozen
+class Column:
+    """One column.
+
+    @ivar wants: The properties that it is made of.
+    """
+
+    type: Any
+    make: Callable[[ColumnSource], Any]
+    wants: tuple[bytes, ...] = ()
 
 
-def _text(name: bytes) -> Callable[[ColumnSource], Any]:
-    return lambda rows: rows.value(name, True) if rows.ascii else as_text(rows.value(name))
+def _plain(name: str, kind: Any) -> Column:
+    return Column(kind, lambda rows: pa.array(rows.heads.column(name)))
 
 
-MAKERS: dict[str, Callable[[ColumnSource], Any]] = {
-    "topic": _topic,
-    "queue_id": _plain("queue_id"),
-    "queue_offset": _plain("queue_offset"),
-    "physical_offset": lambda rows: pa.array(rows.heads.start + rows.base),
-    "store_size": lambda rows: pa.array(rows.heads.size),
-    "store_timestamp": lambda rows: times(rows.heads.store_timestamp),
-    "born_timestamp": lambda rows: times(rows.heads.column("born_timestamp")),
-    "born_host": lambda rows: hosts(rows.heads, "born"),
-    "store_host": lambda rows: hosts(rows.heads, "store"),
-    "flag": _plain("flag"),
-    "sys_flag": _plain("sys_flag"),
-    "body_crc": _plain("body_crc"),
-    "reconsume_times": _plain("reconsume_times"),
-    "prepared_transaction_offset": _plain("prepared_transaction_offset"),
-    "body": _body,
-    "properties": _properties,
-    "raw_properties": _raw_properties,
-    "tags": _text(TAGS.encode()),
-    "keys": _text(KEYS.encode()),
-    "uniq_key": _text(UNIQUE_KEY.encode()),
-    "offset_msg_id": lambda rows: offset_ids(rows.heads, rows.base),
-    "real_topic": _text(REAL_TOPIC.encode()),
-    "real_queue_id": _real_queue_id,
-    "first_pop_timestamp": lambda rows: times(*_numbers(rows, FIRST_POP_TIME.encode())),
-    "key": lambda rows: rows.value(KEYS.encode()),
-    "headers": _headers,
-    "timestamp_type": lambda rows: pa.array(np.full(len(rows.heads), _STORED, np.int32)),
+def _text(property_name: str) -> Column:
+    name = property_name.encode()
+
+    def make(rows: ColumnSource) -> Any:
+        return rows.value(name, True) if rows.ascii else as_text(rows.value(name))
+
+    return Column(pa.string(), make, (name,))
+
+
+def _broker_name(rows: ColumnSource) -> Any:
+    return pa.repeat(pa.scalar(rows.broker_name, pa.string()), len(rows.heads))
+
+
+def _timestamp_type(rows: ColumnSource) -> Any:
+    return pa.array(np.full(len(rows.heads), _STORED, np.int32))
+
+
+_KEYS, _QUEUE, _POPPED = KEYS.encode(), REAL_QUEUE.encode(), FIRST_POP_TIME.encode()
+
+COLUMNS = {
+    "broker_name": Column(pa.string(), _broker_name),
+    "topic": Column(pa.string(), _topic),
+    "queue_id": _plain("queue_id", pa.int32()),
+    "queue_offset": _plain("queue_offset", pa.int64()),
+    "physical_offset": Column(pa.int64(), lambda rows: pa.array(rows.heads.start + rows.base)),
+    "store_size": Column(pa.int32(), lambda rows: pa.array(rows.heads.size)),
+    "store_timestamp": Column(TIME, lambda rows: times(rows.heads.store_timestamp)),
+    "born_timestamp": Column(TIME, lambda rows: times(rows.heads.column("born_timestamp"))),
+    "born_host": Column(pa.string(), lambda rows: hosts(rows.heads, "born")),
+    "store_host": Column(pa.string(), lambda rows: hosts(rows.heads, "store")),
+    "flag": _plain("flag", pa.int32()),
+    "sys_flag": _plain("sys_flag", pa.int32()),
+    "body_crc": _plain("body_crc", pa.int32()),
+    "reconsume_times": _plain("reconsume_times", pa.int32()),
+    "prepared_transaction_offset": _plain("prepared_transaction_offset", pa.int64()),
+    "body": Column(pa.binary(), _body),
+    "properties": Column(PROPERTIES, _properties),
+    "raw_properties": Column(pa.string(), _raw_properties),
+    "tags": _text(TAGS),
+    "keys": _text(KEYS),
+    "uniq_key": _text(UNIQUE_KEY),
+    "offset_msg_id": Column(pa.string(), lambda rows: offset_ids(rows.heads, rows.base)),
+    "real_topic": _text(REAL_TOPIC),
+    "real_queue_id": Column(pa.int32(), _real_queue_id, (_QUEUE,)),
+    "deliver_timestamp": Column(TIME, _due, (DELAY.encode(), TIMER_OUT.encode())),
+    "first_pop_timestamp": Column(TIME, lambda rows: times(*_numbers(rows, _POPPED)), (_POPPED,)),
+    "key": Column(pa.binary(), lambda rows: rows.value(_KEYS), (_KEYS,)),
+    "headers": Column(HEADERS, _headers),
+    "timestamp_type": Column(pa.int32(), _timestamp_type),
 }
-"""How each column is made that needs nothing but the records."""
+"""All there are."""
 
 
 class BatchMaker:
@@ -446,19 +435,14 @@ class BatchMaker:
     def __init__(
         self, columns: Sequence[str], broker_name: str | None, levels: DelayLevels
     ) -> None:
-        name = pa.scalar(broker_name, pa.string())
-        own: dict[str, Callable[[ColumnSource], Any]] = {
-            "broker_name": lambda rows: pa.repeat(name, len(rows.heads)),
-            "deliver_timestamp": lambda rows: _due(rows, levels),
-        }
-        self._makers = [(MAKERS | own)[column] for column in columns]
-        self._types = [TYPES[column] for column in columns]
-        self._names = sorted({name for column in columns for name in _WANTS.get(column, ())})
+        self._broker = broker_name, levels
+        self._columns = [COLUMNS[name] for name in columns]
+        self._names = sorted({name for column in self._columns for name in column.wants})
         self._pairs = not {"properties", "headers"}.isdisjoint(columns)
 
     def schema(self, names: Sequence[str]) -> pa.Schema:
         """The columns under other names."""
-        return pa.schema(list(zip(names, self._types, strict=True)))
+        return pa.schema([(n, column.type) for n, column in zip(names, self._columns, strict=True)])
 
     def batch(
         self, schema: pa.Schema, heads: FixedFields, base: int, bodies: dict[int, bytes] | None
@@ -468,15 +452,16 @@ class BatchMaker:
         @param bodies: Bodies that were decompressed, by row.
         """
         if not len(heads):
-            none = [pa.array([], kind) for kind in self._types]
+            none = [pa.array([], column.type) for column in self._columns]
             return pa.RecordBatch.from_arrays(none, schema=schema)
         found = None
         if self._names or self._pairs:
             found = chosen().properties(
                 heads.buf, heads.properties_start, heads.end, self._names, self._pairs
             )
-        rows = ColumnSource(heads, base, found, self._names, bodies)
-        if not self._makers:
+        rows = ColumnSource(heads, base, found, self._names, bodies, *self._broker)
+        if not self._columns:
             bare = pa.Array.from_buffers(pa.struct([]), len(heads), [None], children=[])
             return pa.RecordBatch.from_struct_array(bare)
-        return pa.RecordBatch.from_arrays([make(rows) for make in self._makers], schema=schema)
+        made = [column.make(rows) for column in self._columns]
+        return pa.RecordBatch.from_arrays(made, schema=schema)
