@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from string import ascii_lowercase
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -33,6 +34,14 @@ def ext(name: str, default: Any = NOTHING) -> Any:
     @param default: What an absent field means; without one it is mandatory.
     """
     return field(default=default, metadata={_NAME: name})
+
+
+def lettered(cls: type, attributes: list[Attribute[Any]]) -> list[Attribute[Any]]:
+    """Name the fields of a class a, b, c, ... on the wire, in their order; for attrs'
+    C{field_transformer}.
+    """
+    letters = zip(ascii_lowercase, attributes, strict=False)
+    return [attribute.evolve(metadata={_NAME: letter}) for letter, attribute in letters]
 
 
 def to_ext(header: AttrsInstance) -> dict[str, str]:

@@ -46,31 +46,32 @@ class EpochCacheRequest:
 
 
 @frozen(kw_only=True)
-class NextBrokerIdRequest:
-    """Code 1012: which id may be applied for?"""
+class SetNamed:
+    """By what a set is named."""
 
     cluster_name: str
     broker_name: str
 
 
 @frozen(kw_only=True)
-class NextBrokerIdAnswer:
+class NextBrokerIdRequest(SetNamed):
+    """Code 1012: which id may be applied for?"""
+
+
+@frozen(kw_only=True)
+class NextBrokerIdAnswer(SetNamed):
     """Answers code 1012."""
 
-    cluster_name: str
-    broker_name: str
     next_broker_id: Long
 
 
 @frozen(kw_only=True)
-class ApplyBrokerIdRequest:
+class ApplyBrokerIdRequest(SetNamed):
     """Code 1013: apply for an id.
 
     @ivar register_check_code: Whoever comes again with this gets the same answer.
     """
 
-    cluster_name: str
-    broker_name: str
     applied_broker_id: Long
     register_check_code: str
 
@@ -84,29 +85,25 @@ class ApplyBrokerIdAnswer:
 
 
 @frozen(kw_only=True)
-class RegisterMemberRequest:
+class RegisterMemberRequest(SetNamed):
     """Code 1003: a member with an id says where it is.
 
     @ivar broker_address: Its client port.
     @ivar invoke_time: Milliseconds since 1970.
     """
 
-    cluster_name: str
-    broker_name: str
     broker_id: Long
     broker_address: str
     invoke_time: Long
 
 
 @frozen(kw_only=True)
-class RegisterMemberAnswer:
+class RegisterMemberAnswer(SetNamed):
     """Answers code 1003; the SyncStateSet is in the body.
 
     @ivar master_broker_id: Absent while no master is alive, as are the others of it.
     """
 
-    cluster_name: str
-    broker_name: str
     master_broker_id: Long | None = None
     master_address: str | None = None
     master_epoch: int | None = None
@@ -136,28 +133,16 @@ class MemberHeartbeatRequest:
 
 
 @frozen(kw_only=True)
-class ElectMasterRequest:
+class ElectMasterRequest(SetNamed):
     """Code 1002.
 
     @ivar broker_id: Who asks; with C{designate_elect} who is to be elected.
     @ivar invoke_time: Milliseconds since 1970.
     """
 
-    cluster_name: str
-    broker_name: str
     broker_id: Long
     designate_elect: bool
     invoke_time: Long
-
-
-@frozen(kw_only=True)
-class ElectMasterAnswer:
-    """Answers code 1002; of a failed election all are absent."""
-
-    master_broker_id: Long | None = None
-    master_address: str | None = None
-    master_epoch: int | None = None
-    sync_state_set_epoch: int | None = None
 
 
 @frozen(kw_only=True)
@@ -174,6 +159,13 @@ class ReplicaInfoAnswer:
     master_broker_id: Long | None = None
     master_address: str | None = None
     master_epoch: int | None = None
+
+
+@frozen(kw_only=True)
+class ElectMasterAnswer(ReplicaInfoAnswer):
+    """Answers code 1002; of a failed election all are absent."""
+
+    sync_state_set_epoch: int | None = None
 
 
 @frozen(kw_only=True)

@@ -8,28 +8,40 @@ from __future__ import annotations
 from attrs import frozen
 
 from rmqha.wire.remoting.fields import Long
+from rmqha.wire.remoting.headers.admin import TopicGroupRequest
 
 
 @frozen(kw_only=True)
-class QueryConsumerOffsetRequest:
+class QueueRequest:
+    """Codes 31 and 32: a queue's first offset, or the store time of its first message."""
+
+    topic: str
+    queue_id: int
+
+
+@frozen(kw_only=True)
+class GroupQueueRequest:
+    """What names a queue that a group consumes."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+
+
+@frozen(kw_only=True)
+class QueryConsumerOffsetRequest(GroupQueueRequest):
     """Code 14.
 
     @ivar set_zero_if_not_found: False asks for "not found" where 0 would be guessed; 5.x.
     """
 
-    consumer_group: str
-    topic: str
-    queue_id: int
     set_zero_if_not_found: bool | None = None
 
 
 @frozen(kw_only=True)
-class UpdateConsumerOffsetRequest:
+class UpdateConsumerOffsetRequest(GroupQueueRequest):
     """Code 15: a consumer commits its offset in a queue."""
 
-    consumer_group: str
-    topic: str
-    queue_id: int
     commit_offset: Long
 
 
@@ -66,34 +78,22 @@ class ConsumerOffsetsAnswer:
 
 
 @frozen(kw_only=True)
-class SearchOffsetRequest:
+class SearchOffsetRequest(QueueRequest):
     """Code 29: the offset for a store time.
 
     @ivar timestamp: In milliseconds since the epoch.
     @ivar boundary_type: C{lower} or C{upper}; 5.x.
     """
 
-    topic: str
-    queue_id: int
     timestamp: Long
     boundary_type: str | None = None
 
 
 @frozen(kw_only=True)
-class MaxOffsetRequest:
+class MaxOffsetRequest(QueueRequest):
     """Code 30: where a queue ends."""
 
-    topic: str
-    queue_id: int
     committed: bool | None = None
-
-
-@frozen(kw_only=True)
-class QueueRequest:
-    """Codes 31 and 32: a queue's first offset, or the store time of its first message."""
-
-    topic: str
-    queue_id: int
 
 
 @frozen(kw_only=True)
@@ -114,7 +114,15 @@ class StoreTimeAnswer:
 
 
 @frozen(kw_only=True)
-class ResetOffsetRequest:
+class ResetOffsetPush(TopicGroupRequest):
+    """Code 220: tell a consumer its new offsets, which are in the body."""
+
+    timestamp: Long
+    is_force: bool
+
+
+@frozen(kw_only=True)
+class ResetOffsetRequest(ResetOffsetPush):
     """Code 222: set a group's offsets to a time.
 
     @ivar timestamp: In milliseconds since the epoch, -1 for the end.
@@ -123,31 +131,15 @@ class ResetOffsetRequest:
     @ivar offset: Instead of a time; 5.x.
     """
 
-    topic: str
-    group: str
-    timestamp: Long
-    is_force: bool
     queue_id: int = -1
     offset: Long | None = None
 
 
 @frozen(kw_only=True)
-class ResetOffsetPush:
-    """Code 220: tell a consumer its new offsets, which are in the body."""
-
-    topic: str
-    group: str
-    timestamp: Long
-    is_force: bool
-
-
-@frozen(kw_only=True)
-class ConsumerStatusRequest:
+class ConsumerStatusRequest(TopicGroupRequest):
     """Code 223: the offsets a group's clients stand at.
 
     @ivar client_addr: A client id; absent for all.
     """
 
-    topic: str
-    group: str
     client_addr: str | None = None

@@ -10,10 +10,20 @@ from __future__ import annotations
 from attrs import frozen
 
 from rmqha.wire.remoting.fields import Long, ext
+from rmqha.wire.remoting.headers.offsets import GroupQueueRequest
 
 
 @frozen(kw_only=True)
-class PopMessageRequest:
+class PollingInfoRequest:
+    """Code 200055: how many wait for messages of a queue."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    queue_id: int = 0
+
+
+@frozen(kw_only=True)
+class PopMessageRequest(PollingInfoRequest):
     """Code 200050.
 
     @ivar queue_id: -1 is any queue of the topic.
@@ -25,9 +35,6 @@ class PopMessageRequest:
     @ivar attempt_id: What a consumer asks again by that got no answer; of ordered messages.
     """
 
-    consumer_group: str = ""
-    topic: str = ""
-    queue_id: int = 0
     max_msg_nums: int = 0
     invisible_time: Long = 0
     poll_time: Long = 0
@@ -62,16 +69,13 @@ class PopMessageAnswer:
 
 
 @frozen(kw_only=True)
-class AckMessageRequest:
+class AckMessageRequest(GroupQueueRequest):
     """Code 200051.
 
     @ivar topic: Where the message is, which may be a retry topic.
     @ivar handle: What the consumer was given with it.
     """
 
-    consumer_group: str
-    topic: str
-    queue_id: int
     handle: str = ext("extraInfo")
     offset: Long
 
@@ -87,22 +91,16 @@ class ChangeInvisibleTimeRequest(AckMessageRequest):
 
 
 @frozen(kw_only=True)
-class PeekMessageRequest:
+class PeekMessageRequest(PollingInfoRequest):
     """Code 200052."""
 
-    consumer_group: str = ""
-    topic: str = ""
-    queue_id: int = 0
     max_msg_nums: int = 0
 
 
 @frozen(kw_only=True)
-class NotificationRequest:
+class NotificationRequest(PollingInfoRequest):
     """Code 200054: wait until there is something to pop."""
 
-    consumer_group: str = ""
-    topic: str = ""
-    queue_id: int = 0
     poll_time: Long = 0
     born_time: Long = 0
     order: bool = False
@@ -115,15 +113,6 @@ class NotificationAnswer:
 
     has_msg: bool
     polling_full: bool
-
-
-@frozen(kw_only=True)
-class PollingInfoRequest:
-    """Code 200055."""
-
-    consumer_group: str = ""
-    topic: str = ""
-    queue_id: int = 0
 
 
 @frozen(kw_only=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from attrs import frozen
 
 from rmqha.wire.remoting.fields import Long, ext
+from rmqha.wire.remoting.headers.offsets import GroupQueueRequest, QueueRequest
 
 
 @frozen(kw_only=True)
-class PullMessageRequest:
+class PullMessageRequest(GroupQueueRequest):
     """Codes 11 and 361.
 
     @ivar queue_offset: The first one wanted, in messages.
@@ -25,9 +26,6 @@ class PullMessageRequest:
     @ivar max_msg_bytes: Most bytes wanted; 5.x only.
     """
 
-    consumer_group: str
-    topic: str
-    queue_id: int
     queue_offset: Long
     max_msg_nums: int
     sys_flag: int
@@ -94,11 +92,9 @@ class ViewMessageRequest:
 
 
 @frozen(kw_only=True)
-class QueryConsumeQueueRequest:
+class QueryConsumeQueueRequest(QueueRequest):
     """Code 321: units of a consume queue, from an index on."""
 
-    topic: str
-    queue_id: int
     index: Long
     count: int
     consumer_group: str | None = None

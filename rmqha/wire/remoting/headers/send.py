@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from rmqha.wire.remoting.fields import Long, ext
+from rmqha.wire.remoting.fields import Long, ext, lettered
 
 
 @frozen(kw_only=True)
-class SendMessageRequest:
-    """Codes 10 and 324.
+class SentMessage:
+    """What is said of a message besides its body.
 
     @ivar topic: May be a retry topic.
     @ivar default_topic: The topic a new one is made after.
@@ -21,8 +21,6 @@ class SendMessageRequest:
     @ivar sys_flag: See docs/protocol/store.rst, Records.
     @ivar flag: The sender's own.
     @ivar properties: A property string.
-    @ivar batch: Whether the body holds several messages; nothing else says so.
-    @ivar broker_name: Whom the sender means.
     """
 
     producer_group: str
@@ -36,29 +34,24 @@ class SendMessageRequest:
     properties: str | None = None
     reconsume_times: int | None = None
     unit_mode: bool = False
+
+
+@frozen(kw_only=True)
+class SendMessageRequest(SentMessage):
+    """Codes 10 and 324.
+
+    @ivar batch: Whether the body holds several messages; nothing else says so.
+    @ivar broker_name: Whom the sender means.
+    """
+
     max_reconsume_times: int | None = None
     batch: bool = False
     broker_name: str | None = ext("bname", None)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=lettered)
 class SendMessageV2Request(SendMessageRequest):
     """Codes 310, 320 and 325: the same with one letter a field."""
-
-    producer_group: str = ext("a")
-    topic: str = ext("b")
-    default_topic: str = ext("c")
-    default_topic_queue_nums: int = ext("d")
-    queue_id: int = ext("e")
-    sys_flag: int = ext("f")
-    born_timestamp: Long = ext("g")
-    flag: int = ext("h")
-    properties: str | None = ext("i", None)
-    reconsume_times: int | None = ext("j", None)
-    unit_mode: bool = ext("k", False)
-    max_reconsume_times: int | None = ext("l", None)
-    batch: bool = ext("m", False)
-    broker_name: str | None = ext("n", None)
 
 
 @frozen(kw_only=True)
@@ -132,24 +125,13 @@ class SendBackRequest:
 
 
 @frozen(kw_only=True)
-class PushReplyRequest:
+class PushReplyRequest(SentMessage):
     """Code 326: a broker brings a reply to the one who asked.
 
     @ivar born_host: C{ip:port}.
     @ivar store_host: C{ip:port}.
     """
 
-    producer_group: str
-    topic: str
-    default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: Long
-    flag: int
-    properties: str | None = None
-    reconsume_times: int | None = None
-    unit_mode: bool = False
     born_host: str
     store_host: str
     store_timestamp: Long
