@@ -25,7 +25,6 @@ from rmqha.wire.ha_v2 import (
     MasterMessages,
     SlaveHandshake,
     TransferHeader,
-    TransferPart,
 )
 
 Handover = tuple[bytes, int, int, int]
@@ -183,9 +182,8 @@ class SetSlaveDialect:
         @raise FrameSizeOutOfRange: And what else L{MasterMessages.receive} raises.
         """
         for message in self._decoder.receive(data):
-            if isinstance(message, TransferPart):
-                size = message.header.size
-                yield BodyPart(message.offset, message.data, size, message.left)
+            if isinstance(message, BodyPart):
+                yield message
             elif isinstance(message, HandshakeAnswer):
                 if self.admitted:
                     raise HandshakeUnexpected(SECOND_ANSWER)

@@ -16,6 +16,7 @@ from typing import ClassVar
 from attrs import define, field, frozen
 
 from rmqha.errors import FrameSizeOutOfRange, ProtocolViolation
+from rmqha.wire.ha_frame import BodyPart
 
 HANDSHAKE, TRANSFER = 1, 2
 """What a message begins with: the state its sender is in."""
@@ -153,22 +154,6 @@ class TransferHeader:
     confirm: int
 
 
-@frozen
-class TransferPart:
-    """Some bytes of a transfer's body, as they arrived.
-
-    @ivar header: That of the transfer.
-    @ivar offset: Physical offset of the first of them.
-    @ivar data: The bytes; only good until the decoder is fed again.
-    @ivar left: Bytes of the body still to come; 0 ends the transfer.
-    """
-
-    header: TransferHeader
-    offset: int
-    data: memoryview
-    left: int
-
-
 def encode_handshake(handshake: SlaveHandshake) -> bytes:
     """A slave's first message."""
     return SLAVE_HANDSHAKE.pack(
@@ -293,7 +278,7 @@ class MasterMessages:
         init=False, default=None
     )
 
-    def receive(self, data: bytes) -> Iterator[HandshakeAnswer | TransferHeader | TransferPart]:
+    def receive(self, data: bytes) -> Iterator[HandshakeAnswer | TransferHeader | BodyPart]:
         """Decode a chunk.  A transfer's header is given when it is whole, then the parts of its
         body.
 
@@ -311,7 +296,7 @@ class MasterMessages:
                 part, view = view[: self._left], view[self._left :]
                 offset = self._header.offset + self._header.size - self._left
                 self._left -= len(part)
-                yield TransferPart(self._header, offset, part, self._left)
+                yield BodyPart(offset, part, self._header.size, self._left)
                 continue
             missing = self._need - len(self._head)
             self._head += view[:missing]

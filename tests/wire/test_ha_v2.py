@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import FrameSizeOutOfRange
 from rmqha.wire import ha_v2
+from rmqha.wire.ha_frame import BodyPart
 from rmqha.wire.ha_v2 import (
     LEARNER_ID,
     MAX_BODY,
@@ -22,7 +23,6 @@ from rmqha.wire.ha_v2 import (
     SlaveMessages,
     Token,
     TransferHeader,
-    TransferPart,
     encode_answer,
     encode_handshake,
     encode_report,
@@ -63,9 +63,9 @@ def heard(stream: list[bytes]) -> list[Message]:
     decoder = MasterMessages()
     for chunk in stream:
         for event in decoder.receive(chunk):
-            if isinstance(event, TransferPart):
+            if isinstance(event, BodyPart):
                 header, body = found.pop()  # type: ignore[misc]
-                assert event.header is header
+                assert event.frame == header.size
                 assert event.data.obj is chunk, "a part is a view of what arrived"
                 assert event.offset == header.offset + len(body)
                 body += bytes(event.data)

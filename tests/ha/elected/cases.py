@@ -28,13 +28,13 @@ from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.wire.ha_frame import BodyPart
 from rmqha.wire.ha_v2 import (
     EpochLabel,
     HandshakeAnswer,
     MasterMessages,
     SlaveHandshake,
     TransferHeader,
-    TransferPart,
     encode_handshake,
     encode_report,
 )
@@ -115,7 +115,7 @@ class Told:
         self.headers: list[TransferHeader] = []
         self.body = bytearray()
         for event in MasterMessages().receive(stream):
-            if isinstance(event, TransferPart):
+            if isinstance(event, BodyPart):
                 self.body += event.data
             elif isinstance(event, HandshakeAnswer):
                 self.answers.append(event)

@@ -31,12 +31,12 @@ from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.wire.ha_frame import BodyPart
 from rmqha.wire.ha_v2 import (
     EpochLabel,
     MasterMessages,
     SlaveHandshake,
     TransferHeader,
-    TransferPart,
     encode_handshake,
     encode_report,
 )
@@ -67,7 +67,7 @@ class MemberCopier(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         for event in self._messages.receive(data):
-            if isinstance(event, TransferPart):
+            if isinstance(event, BodyPart):
                 assert event.offset == self.offset
                 self.offset += len(event.data)
                 self.digest.update(event.data)

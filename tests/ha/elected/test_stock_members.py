@@ -13,12 +13,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.epoch_labels import appended, consistent_point, cut
 from rmqha.controller.other_members import MemberLabels
+from rmqha.wire.ha_frame import BodyPart
 from rmqha.wire.ha_v2 import (
     EpochLabel,
     HandshakeAnswer,
     MasterMessages,
     TransferHeader,
-    TransferPart,
     encode_report,
 )
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, at
@@ -63,7 +63,7 @@ class StockMember:
                 self._answered(event)
             elif isinstance(event, TransferHeader):
                 self._learn(EpochLabel(event.label, event.start))
-            elif isinstance(event, TransferPart):
+            elif isinstance(event, BodyPart):
                 assert event.offset == len(self.log), "it would close here"
                 self.log += event.data
 
