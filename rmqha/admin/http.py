@@ -255,23 +255,34 @@ def missing() -> tuple[int, dict[str, Any]]:
     return http.NOT_FOUND, {"error": "not found", "paths": paths}
 
 
-class MetricsResource(OfNode):
-    """What monitors read: all numbers of the node."""
+class Gathered(Resource):
+    """What takes a moment to be told to C{GET} and C{HEAD}."""
+
+    isLeaf = True
+
+    def __init__(self, gather: Callable[[], Deferred[bytes]], kind: bytes, what: str) -> None:
+        """@param kind: Its content type.
+        @param what: What cannot be read where that fails.
+        """
+        super().__init__()
+        self.gather, self.kind, self.what = gather, kind, what
 
     def render(self, request: Request) -> bytes | int:
-        """Answer a request when the text is made, if its client still waits."""
+        """Answer a request when all is gathered, if its client still waits."""
         refused = only_reading(request)
         if refused is not None:
             return refused
 
-        def made(text: bytes) -> bytes:
-            return send(request, http.OK, METRICS_TYPE, text)
-
         def failed(failure: Failure) -> bytes:
-            error = f"the metrics cannot be read now: {failure.getErrorMessage()}"
+            error = f"{self.what} cannot be read now: {failure.getErrorMessage()}"
             return say(request, http.SERVICE_UNAVAILABLE, {"error": error})
 
-        return later(request, self.node.metrics().addCallbacks(made, failed))
+        return later(
+            request,
+            self.gather().addCallbacks(
+                lambda body: send(request, http.OK, self.kind, body), failed
+            ),
+        )
 
 
 class SlotsResource(OfNode):
@@ -371,7 +382,7 @@ class AdminSite(Resource):
             self.putChild(path, Answer(partial(health, node, probe)))
         self.putChild(b"status", Answer(lambda: (http.OK, node.status()), node.looked))
         self.putChild(b"events", Answer(lambda: (http.OK, {"events": node.happened()})))
-        self.putChild(b"metrics", MetricsResource(node))
+        self.putChild(b"metrics", Gathered(node.metrics, METRICS_TYPE, "the metrics"))
         self.putChild(b"slots", SlotsResource(node))
         self.putChild(b"promotion", PromotionResource(node))
 

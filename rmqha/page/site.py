@@ -16,12 +16,11 @@ from typing import Any
 
 from attrs import AttrsInstance
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
-from rmqha.admin.http import AdminSite, Described, later, only_reading, say, send
+from rmqha.admin.http import AdminSite, Described, Gathered, only_reading, say, send
 from rmqha.wire.remoting import json_body
 
 HERE = "rmqha.page"
@@ -81,37 +80,14 @@ class PageFile(Resource):
         return answer
 
 
-class PageNumbers(Resource):
+def numbers(asks: Asks, in_thread: Any) -> Gathered:
     """What a page shows."""
 
-    isLeaf = True
-
-    def __init__(self, asks: Asks, in_thread: Any) -> None:
-        super().__init__()
-        self.asks = asks
-        self.in_thread = in_thread
-
-    def render(self, request: Request) -> bytes | int:
-        """Answer C{GET} and C{HEAD} when it is gathered."""
-        refused = only_reading(request)
-        if refused is not None:
-            return refused
-
-        def failed(failure: Failure) -> bytes:
-            error = f"this cannot be read now: {failure.getErrorMessage()}"
-            return say(request, http.SERVICE_UNAVAILABLE, {"error": error})
-
-        written: Deferred[bytes] = Deferred.fromCoroutine(self._written())
-        return later(
-            request,
-            written.addCallbacks(
-                lambda body: send(request, http.OK, b"application/json", body), failed
-            ),
-        )
-
-    async def _written(self) -> bytes:
-        body: bytes = await self.in_thread(json_body.write, await self.asks())
+    async def written() -> bytes:
+        body: bytes = await in_thread(json_body.write, await asks())
         return body
+
+    return Gathered(lambda: Deferred.fromCoroutine(written()), b"application/json", "this")
 
 
 class PageSite(AdminSite):
@@ -127,8 +103,8 @@ class PageSite(AdminSite):
         below = NoPage()
         for name, place in FILES.items():
             below.putChild(name.encode(), PageFile(*place))
-        below.putChild(b"node", PageNumbers(own, in_thread))
-        below.putChild(b"cluster", PageNumbers(cluster, in_thread))
+        below.putChild(b"node", numbers(own, in_thread))
+        below.putChild(b"cluster", numbers(cluster, in_thread))
         self.putChild(b"page", below)
 
 
