@@ -15,7 +15,7 @@ from ipaddress import ip_address
 
 from attrs import frozen
 
-from rmqha.config.keys import Derived, Lookup, Origin, key
+from rmqha.config.keys import Derived, Lookup, key, later_key, own_key
 from rmqha.config.values import (
     ENDPOINTS,
     HOST_ADDRESS,
@@ -215,9 +215,7 @@ class PullSettings:
     """Share of the machine's memory that the newest part of the commit log is assumed to have; on a
     slave it is 10 percent less."""
 
-    memory_size: int = key(
-        "accessMessageInMemoryBytes", whole(0, LONG_MAX, "bytes"), "0", origin=Origin.OURS
-    )
+    memory_size: int = own_key("accessMessageInMemoryBytes", whole(0, LONG_MAX, "bytes"), "0")
     """The same in bytes, on masters and slaves alike, for where the machine's memory says little:
     in a container, in a test. 0 goes by accessMessageInMemoryMaxRatio."""
 
@@ -263,28 +261,27 @@ def _fitting_window(of: Lookup) -> int:
 class TimerSettings:
     """Messages that are delivered at a time of their own."""
 
-    enabled: bool = key("timerWheelEnable", SWITCH, "true", origin=Origin.RMQ53)
+    enabled: bool = later_key("timerWheelEnable", SWITCH, "true")
     """Whether messages may name the time of their delivery. Those that wait already are delivered
     in any case."""
 
-    max_delay: int = key("timerMaxDelaySec", whole(1), "259200", origin=Origin.RMQ53)
+    max_delay: int = later_key("timerMaxDelaySec", whole(1), "259200")
     """Most seconds until the delivery of a message."""
 
-    precision_ms: int = key("timerPrecisionMs", whole(100), "1000", origin=Origin.RMQ53)
+    precision_ms: int = later_key("timerPrecisionMs", whole(100), "1000")
     """To what TIMER_OUT_MS is rounded down: 1000, 500, 200 or 100 milliseconds, the nearest that is
     not more. It is built into messages: keep what the store was written with."""
 
-    roll_window: int = key(
+    roll_window: int = later_key(
         "timerRollWindowSlot",
         whole(2, 604_740),
         str(DEFAULT_ROLL_WINDOW),
         derived=Derived("172800, or two thirds of fileReservedTime", _fitting_window),
-        origin=Origin.RMQ53,
     )
     """Slots of timerPrecisionMs after which a message that still waits is stored anew, before its
     log file is deleted."""
 
-    recalls: bool = key("recallMessageEnable", SWITCH, "false", origin=Origin.RMQ53)
+    recalls: bool = later_key("recallMessageEnable", SWITCH, "false")
     """Whether producers may recall messages that wait."""
 
     @property
@@ -315,21 +312,19 @@ class DefaultMode(StrEnum):
 class PopSettings:
     """How groups of RocketMQ 5 share out what they consume."""
 
-    default_mode: DefaultMode = key(
-        "defaultMessageRequestMode", choice(DefaultMode), "PULL", origin=Origin.RMQ53
-    )
+    default_mode: DefaultMode = later_key("defaultMessageRequestMode", choice(DefaultMode), "PULL")
     """How a group consumes a topic if that was not set with mqadmin setConsumeMode: with PULL each
     of its members has queues of its own, with POP the broker shares out single messages."""
 
-    default_share: int = key("defaultPopShareQueueNum", whole(-1), "-1", origin=Origin.RMQ53)
+    default_share: int = later_key("defaultPopShareQueueNum", whole(-1), "-1")
     """With POP by default, of how many members after it each has the queues too; -1 or 0 gives all
     queues to everybody."""
 
-    balance: bool = key("serverLoadBalancerEnable", SWITCH, "true", origin=Origin.RMQ53)
+    balance: bool = later_key("serverLoadBalancerEnable", SWITCH, "true")
     """Whether members that ask which queues are theirs are given a share. Otherwise each is given
     all of them."""
 
-    retry_v2: bool = key("enableRetryTopicV2", SWITCH, "false", origin=Origin.RMQ53)
+    retry_v2: bool = later_key("enableRetryTopicV2", SWITCH, "false")
     """Whether what was not acknowledged comes again by %RETRY%group+topic. By default it is
     %RETRY%group_topic, which other groups may have too. Both are read."""
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from attrs import frozen
 
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT, base_port
-from rmqha.config.keys import Derived, Lookup, Origin, key
+from rmqha.config.keys import Derived, Lookup, key, later_key, own_key
 from rmqha.config.store_settings import FlushDisk
 from rmqha.config.values import (
     ADDRESS,
@@ -84,19 +84,18 @@ class HASettings:
     """The HA port, where slaves connect; a slave has one too. 0 is listenPort + 1 on a master and
     off on a slave. RocketMQ 4.9 ignores this key and always takes listenPort + 1."""
 
-    listen_address: str = key("haListenAddress", ADDRESS, "", origin=Origin.OURS)
+    listen_address: str = own_key("haListenAddress", ADDRESS, "")
     """The address that the HA port listens on; empty is all."""
 
     master: tuple[str, int] | None = key("haMasterAddress", ENDPOINT, "")
     """On a slave, host:port of its master's HA port. Without it the name servers are asked; a slave
     that finds no master runs and waits."""
 
-    master_client: tuple[str, int] | None = key(
+    master_client: tuple[str, int] | None = own_key(
         "haMasterClientAddress",
         CLIENT_ADDRESS,
         "off",
         derived=Derived("haMasterAddress, its port - 1", client_address),
-        origin=Origin.OURS,
     )
     """On a slave, host:port of its master's client port. The master is asked there where its log
     begins and ends before the two logs are compared; C{off} is not to ask."""
@@ -125,35 +124,31 @@ class HASettings:
     """SYNC_MASTER: longest time a write waits for its replicas; then it gets
     FLUSH_SLAVE_TIMEOUT."""
 
-    in_sync_replicas: int = key("inSyncReplicas", whole(1, 1000), "1", origin=Origin.RMQ53)
+    in_sync_replicas: int = later_key("inSyncReplicas", whole(1, 1000), "1")
     """SYNC_MASTER: copies a write waits for, the master's own included. At least one replica is
     always waited for, even with 1."""
 
-    first_sync: FirstSync = key("haFirstSync", choice(FirstSync), "beginning", origin=Origin.OURS)
+    first_sync: FirstSync = own_key("haFirstSync", choice(FirstSync), "beginning")
     """Where an empty slave begins: at the first byte of the log, or at the last file as in
     RocketMQ."""
 
-    policy: DivergencePolicy = key(
-        "haDivergencePolicy", choice(DivergencePolicy), "stop", origin=Origin.OURS
-    )
+    policy: DivergencePolicy = own_key("haDivergencePolicy", choice(DivergencePolicy), "stop")
     """What a slave does when its log diverges from its master's."""
 
-    trust_master: tuple[str, int] | None = key("haTrustMaster", ENDPOINT, "", origin=Origin.OURS)
+    trust_master: tuple[str, int] | None = own_key("haTrustMaster", ENDPOINT, "")
     """On a slave, host:port of the HA port of a master that an operator has decided for: it is
     followed although its master epoch is lower than one that was followed before, and
     haDivergencePolicy may cut bytes that were acknowledged to another master. For one run."""
 
-    bad_record: BadRecordPolicy = key(
-        "haBadRecordPolicy", choice(BadRecordPolicy), "copy", origin=Origin.OURS
-    )
+    bad_record: BadRecordPolicy = own_key("haBadRecordPolicy", choice(BadRecordPolicy), "copy")
     """What a slave does with an old record whose body is damaged on its master: C{copy} it as it
     is, say so in the log, /status and /healthz, and go on, or C{stop} before it. No write that may
     still be waited for is copied unchecked."""
 
-    accept_unproven: bool = key("haAcceptUnproven", SWITCH, "false", origin=Origin.OURS)
+    accept_unproven: bool = own_key("haAcceptUnproven", SWITCH, "false")
     """Whether a slave replicates although its log could not be compared with its master's."""
 
-    send_flushed_only: bool = key(
+    send_flushed_only: bool = own_key(
         "haSendFlushedOnly",
         SWITCH,
         "false",
@@ -161,70 +156,69 @@ class HASettings:
             "true with SYNC_FLUSH, else false",
             lambda of: of("flushDiskType") is FlushDisk.SYNC_FLUSH,
         ),
-        origin=Origin.OURS,
     )
     """Whether a master sends only what is on its disk, so that no slave is ahead of it after a
     power failure."""
 
-    max_connections: int = key("haMaxConnections", whole(1), "2000", origin=Origin.OURS)
+    max_connections: int = own_key("haMaxConnections", whole(1), "2000")
     """Most connections on the HA port. A limit of open files that leaves fewer lowers it."""
 
-    retention_grace: float = key("haRetentionGrace", millis(0), "3600000", origin=Origin.OURS)
+    retention_grace: float = own_key("haRetentionGrace", millis(0), "3600000")
     """How long log files are kept for a replica that is not connected any more, as if it were."""
 
-    retention_bytes: int = key(
-        "haRetentionGraceBytes", whole(0, LONG_MAX, "bytes"), "68719476736", origin=Origin.OURS
+    retention_bytes: int = own_key(
+        "haRetentionGraceBytes", whole(0, LONG_MAX, "bytes"), "68719476736"
     )
     """Most bytes of the log, from where such a replica goes on to the end, for which files are kept
     for it."""
 
-    replica_identity: ReplicaIdentity = key(
-        "haReplicaIdentity", choice(ReplicaIdentity), "address", origin=Origin.OURS
+    replica_identity: ReplicaIdentity = own_key(
+        "haReplicaIdentity", choice(ReplicaIdentity), "address"
     )
     """What counts as one replica: an address, or a connection (for several slaves behind one
     address)."""
 
-    local_address: str = key("haLocalAddress", ADDRESS, "", origin=Origin.OURS)
+    local_address: str = own_key("haLocalAddress", ADDRESS, "")
     """Source address of a slave's connections to its master; empty leaves it to the system."""
 
-    max_truncate: int = key("haMaxTruncateBytes", _BYTES, "268435456", origin=Origin.OURS)
+    max_truncate: int = own_key("haMaxTruncateBytes", _BYTES, "268435456")
     """Most bytes that haDivergencePolicy=truncate may cut; a slave that would have to cut more
     stops."""
 
-    max_receive_rate: int = key("haMaxReceiveBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
+    max_receive_rate: int = own_key("haMaxReceiveBytesPerSecond", _BYTES, "0")
     """Most bytes that a slave receives per second; 0 is no limit."""
 
-    compare_rate: int = key("haCompareBytesPerSecond", _BYTES, "8388608", origin=Origin.OURS)
+    compare_rate: int = own_key("haCompareBytesPerSecond", _BYTES, "8388608")
     """How fast a slave that is in sync and idle compares its whole log with its master's, at most
     once in scrubInterval; 0 is never."""
 
-    max_send_rate: int = key("haMaxSendBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
+    max_send_rate: int = own_key("haMaxSendBytesPerSecond", _BYTES, "0")
     """Most bytes that a master sends per second to each slave; 0 is no limit."""
 
-    allowed_peers: tuple[Network, ...] = key("haAllowedPeers", NETWORKS, "", origin=Origin.OURS)
+    allowed_peers: tuple[Network, ...] = own_key("haAllowedPeers", NETWORKS, "")
     """Addresses or networks that may connect to the HA port; empty is everybody."""
 
-    tail_fetch_timeout: float = key("haTailFetchTimeout", millis(0), "5000", origin=Origin.OURS)
+    tail_fetch_timeout: float = own_key("haTailFetchTimeout", millis(0), "5000")
     """After a crash, how long a master waits for its replicas to say whether they have more of its
     log, before it takes writes; one that sends what is missing is waited for longer. 0 is not to
     ask."""
 
-    tail_sources: str = key("haTailSources", ENDPOINTS, "", origin=Origin.OURS)
+    tail_sources: str = own_key("haTailSources", ENDPOINTS, "")
     """HA ports of the replicas that a master asks after a crash, host:port, several separated by
     ;. Empty is the replicas that it had, at the ports that they told, or at its own
     haListenPort."""
 
-    zero_copy: bool = key("haZeroCopy", SWITCH, "true", origin=Origin.OURS)
+    zero_copy: bool = own_key("haZeroCopy", SWITCH, "true")
     """Whether the log goes to and from sockets without a copy in Python (zero copy)."""
 
-    probe_silence: float = key("haProbeSilence", millis(), "6000", origin=Origin.OURS)
+    probe_silence: float = own_key("haProbeSilence", millis(), "6000")
     """How long a slave that compares logs waits for the master's bytes. A stock master needs more
     than its haSendHeartbeatInterval."""
 
-    backoff_max: float = key("haReconnectBackoffMax", millis(), "30000", origin=Origin.OURS)
+    backoff_max: float = own_key("haReconnectBackoffMax", millis(), "30000")
     """Longest pause between two attempts to connect to the master."""
 
-    no_master_alarm: float = key("haNoMasterAlarm", millis(0), "60000", origin=Origin.OURS)
+    no_master_alarm: float = own_key("haNoMasterAlarm", millis(0), "60000")
     """How long a slave hears nothing from a master before it is unhealthy (no-master); 0 is never.
     A master that is restarted is heard again within haHousekeepingInterval and
     haReconnectBackoffMax."""

@@ -116,6 +116,13 @@ def key(
     return field(default=made, metadata={_KEY: declared})
 
 
+own_key = partial(key, origin=Origin.OURS)
+"""The same for a key that RocketMQ does not have."""
+
+later_key = partial(key, origin=Origin.RMQ53)
+"""The same for one that RocketMQ 4.9 does not have."""
+
+
 def _own_value(settings: AttrsInstance, name: str) -> Any:
     own = {found.name: found.field for found in keys_of("", type(settings))}
     return getattr(settings, own[name])

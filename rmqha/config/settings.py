@@ -31,7 +31,7 @@ from rmqha.config.broker_settings import (
 )
 from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.ha_settings import HASettings
-from rmqha.config.keys import Derived, Lookup, Origin, key
+from rmqha.config.keys import Derived, Lookup, key, later_key, own_key
 from rmqha.config.store_settings import StoreSettings
 from rmqha.config.values import (
     ADDRESS,
@@ -69,20 +69,20 @@ ETCD_ADDRESSES = Kind("host:port, several separated by ; or ,", _etcd_addresses,
 class EtcdSettings:
     """How a node asks etcd, with controllerType=etcd."""
 
-    addresses: tuple[str, ...] = key("etcdAddresses", ETCD_ADDRESSES, "", origin=Origin.OURS)
+    addresses: tuple[str, ...] = own_key("etcdAddresses", ETCD_ADDRESSES, "")
     """The client ports of etcd's members, host:port, several separated by ; or ,."""
 
-    prefix: str = key("etcdPrefix", SOME_TEXT, "/rmqha", origin=Origin.OURS)
+    prefix: str = own_key("etcdPrefix", SOME_TEXT, "/rmqha")
     """What the keys of all sets begin with; brokerClusterName and brokerName follow."""
 
-    lease: int = key("etcdLeaseSeconds", whole(2, 600, "seconds"), "10", origin=Origin.OURS)
+    lease: int = own_key("etcdLeaseSeconds", whole(2, 600, "seconds"), "10")
     """How long a member that gives no sign of life is taken to be alive. No other one is elected
     before, and its writes are acknowledged a little shorter than that."""
 
-    user: str = key("etcdUser", TEXT, "", origin=Origin.OURS)
+    user: str = own_key("etcdUser", TEXT, "")
     """Who the node is to etcd, where etcd's authentication is on."""
 
-    password: Path | None = key("etcdPasswordFile", FILE, "", origin=Origin.OURS)
+    password: Path | None = own_key("etcdPasswordFile", FILE, "")
     """The file with the password of etcdUser. A change of it counts at the next login."""
 
 
@@ -127,14 +127,14 @@ class ClientAuth(StrEnum):
 class RemotingSettings:
     """The client ports: their address and TLS."""
 
-    bind_address: str = key("bindAddress", ADDRESS, "", origin=Origin.RMQ53)
+    bind_address: str = later_key("bindAddress", ADDRESS, "")
     """The address that the client ports listen on; empty is all."""
 
-    allowed_peers: tuple[Network, ...] = key("clientAllowedPeers", NETWORKS, "", origin=Origin.OURS)
+    allowed_peers: tuple[Network, ...] = own_key("clientAllowedPeers", NETWORKS, "")
     """Addresses or networks that may connect to the client ports; empty is everybody. Slaves and
     other brokers connect there too."""
 
-    max_connections: int = key("clientMaxConnections", whole(0), "0", origin=Origin.OURS)
+    max_connections: int = own_key("clientMaxConnections", whole(0), "0")
     """Most connections of clients, on all client ports together. 0 is as many as the limit of open
     files leaves, 65536 at most."""
 
@@ -162,7 +162,7 @@ class RemotingSettings:
     )
     """Whether clients are asked for a certificate, and whether they must have one."""
 
-    tls_expiry_alarm: float = key("tlsExpiryAlarm", millis(0), "604800000", origin=Origin.OURS)
+    tls_expiry_alarm: float = own_key("tlsExpiryAlarm", millis(0), "604800000")
     """How long before the end of any of the node's certificates the node is unhealthy; 0 is
     never."""
 
@@ -206,15 +206,15 @@ class TlsSettings:
     )
     """Whether servers' certificates are checked; RocketMQ does it only if it is told to."""
 
-    check_names: bool = key("tlsCheckNames", SWITCH, "false", origin=Origin.OURS)
+    check_names: bool = own_key("tlsCheckNames", SWITCH, "false")
     """Whether a certificate that is checked has to have the host name or address that the node
     connected to, HA ports included. RocketMQ never looks at it."""
 
-    ha_mode: TlsMode = key("haTlsMode", choice(TlsMode), "permissive", origin=Origin.OURS)
+    ha_mode: TlsMode = own_key("haTlsMode", choice(TlsMode), "permissive")
     """Whether the HA port accepts TLS, plain text or both. Without a certificate, permissive
     accepts plain text only. Stock slaves know plain text only."""
 
-    ha_enabled: bool = key(
+    ha_enabled: bool = own_key(
         "haTlsEnable",
         SWITCH,
         "false",
@@ -222,29 +222,28 @@ class TlsSettings:
             "true with haTlsMode=enforcing, else false",
             lambda of: of("haTlsMode") is TlsMode.ENFORCING,
         ),
-        origin=Origin.OURS,
     )
     """Whether the node connects to HA ports with TLS. Never with a stock master: it would take the
     first bytes for an acknowledgement."""
 
-    ha_key: Path | None = key("haTlsKeyPath", FILE, "", origin=Origin.OURS)
+    ha_key: Path | None = own_key("haTlsKeyPath", FILE, "")
     """The private key for replication, PEM without a password."""
 
-    ha_cert: Path | None = key("haTlsCertPath", FILE, "", origin=Origin.OURS)
+    ha_cert: Path | None = own_key("haTlsCertPath", FILE, "")
     """The certificate that the node shows on its HA port, and to HA ports that it connects to, and
     those between it and its root, PEM."""
 
-    ha_trusted: Path | None = key("haTlsTrustCertPath", FILE, "", origin=Origin.OURS)
+    ha_trusted: Path | None = own_key("haTlsTrustCertPath", FILE, "")
     """The root certificates of replication, PEM. With them both sides must show a certificate of
     theirs; without them TLS only encrypts."""
 
-    etcd_key: Path | None = key("etcdTlsKeyPath", FILE, "", origin=Origin.OURS)
+    etcd_key: Path | None = own_key("etcdTlsKeyPath", FILE, "")
     """The private key that the node shows itself to etcd with, PEM without a password."""
 
-    etcd_cert: Path | None = key("etcdTlsCertPath", FILE, "", origin=Origin.OURS)
+    etcd_cert: Path | None = own_key("etcdTlsCertPath", FILE, "")
     """The certificate that the node shows etcd and those between it and its root, PEM."""
 
-    etcd_trusted: Path | None = key("etcdTlsTrustCertPath", FILE, "", origin=Origin.OURS)
+    etcd_trusted: Path | None = own_key("etcdTlsTrustCertPath", FILE, "")
     """The root certificates of etcd, PEM. With them the node connects to etcd with TLS alone."""
 
 
@@ -252,28 +251,25 @@ class TlsSettings:
 class AdminSettings:
     """The small HTTP port for people and monitoring."""
 
-    listen_port: int = key(
+    listen_port: int = own_key(
         "adminListenPort",
         whole(0, 65535),
         str(DEFAULT_LISTEN_PORT + ADMIN_PORT_STEP),
         derived=Derived("listenPort + 3", lambda of: base_port(of) + ADMIN_PORT_STEP),
-        origin=Origin.OURS,
     )
     """The HTTP port for /livez, /readyz, /healthz and /status; 0 is off."""
 
-    listen_address: str = key("adminListenAddress", SOME_ADDRESS, "127.0.0.1", origin=Origin.OURS)
+    listen_address: str = own_key("adminListenAddress", SOME_ADDRESS, "127.0.0.1")
     """The address that the HTTP port listens on."""
 
-    port_allowed_peers: tuple[Network, ...] = key(
-        "adminPortAllowedPeers", NETWORKS, "", origin=Origin.OURS
-    )
+    port_allowed_peers: tuple[Network, ...] = own_key("adminPortAllowedPeers", NETWORKS, "")
     """Addresses or networks that may connect to the HTTP port; empty is everybody."""
 
-    hosts: tuple[str, ...] = key("adminHosts", HOST_NAMES, "", origin=Origin.OURS)
+    hosts: tuple[str, ...] = own_key("adminHosts", HOST_NAMES, "")
     """Names by which the HTTP port may be asked, besides addresses, names without a dot and this
     host's own; a web page that has a browser ask it by another name is refused."""
 
-    allowed_peers: tuple[Network, ...] = key("adminAllowedPeers", NETWORKS, "", origin=Origin.OURS)
+    allowed_peers: tuple[Network, ...] = own_key("adminAllowedPeers", NETWORKS, "")
     """Addresses or networks whose administration requests the client port accepts: those that
     change something, reach into clients or read the configuration. Empty is everybody."""
 
@@ -282,16 +278,16 @@ class AdminSettings:
 class LogSettings:
     """The log of the node, as C{twistd} writes it."""
 
-    level: LogLevelName = key("logLevel", choice(LogLevelName), "info", origin=Origin.OURS)
+    level: LogLevelName = own_key("logLevel", choice(LogLevelName), "info")
     """Below it nothing is logged."""
 
-    format: LogFormat = key("logFormat", choice(LogFormat), "text", origin=Origin.OURS)
+    format: LogFormat = own_key("logFormat", choice(LogFormat), "text")
     """Lines for people, or an object of JSON each."""
 
-    file_size: int = key("logFileSize", whole(1 << 16), str(10 << 20), origin=Origin.OURS)
+    file_size: int = own_key("logFileSize", whole(1 << 16), str(10 << 20))
     """Bytes after which the file of twistd's --logfile is turned over."""
 
-    old_files: int = key("logOldFiles", whole(1, 10_000), "10", origin=Origin.OURS)
+    old_files: int = own_key("logOldFiles", whole(1, 10_000), "10")
     """How many older files are kept beside it."""
 
 
@@ -302,13 +298,11 @@ class AccessSettings:
     enabled: bool = key("aclEnable", SWITCH, "false")
     """Whether requests must be signed, and need permissions."""
 
-    accounts: Path | None = key(
-        "aclPlainFile", FILE, "", aliases=("rocketmq.acl.plain.file",), origin=Origin.OURS
-    )
+    accounts: Path | None = own_key("aclPlainFile", FILE, "", aliases=("rocketmq.acl.plain.file",))
     """The file of accounts, a RocketMQ plain_acl.yml; empty is the one beside this file. A change
     of it is in force a second later."""
 
-    credentials: Path | None = key("aclCredentialsFile", FILE, "", origin=Origin.OURS)
+    credentials: Path | None = own_key("aclCredentialsFile", FILE, "")
     """The accessKey and secretKey that requests to other brokers and to name servers are signed
     with, a file like mqadmin's tools.yml; empty is not to sign."""
 
@@ -328,18 +322,14 @@ class NamesrvSettings:
     order_messages: bool = key("orderMessageEnable", SWITCH, "false")
     """Whether routes contain the queues of ordered topics."""
 
-    scan_interval: float = key(
-        "scanNotActiveBrokerInterval", millis(), "10000", origin=Origin.RMQ53
-    )
+    scan_interval: float = later_key("scanNotActiveBrokerInterval", millis(), "10000")
     """Pause between checks for brokers that were silent for too long; 5000 in RocketMQ 5."""
 
-    channel_grace: float = key("brokerChannelGrace", millis(0), "0", origin=Origin.OURS)
+    channel_grace: float = own_key("brokerChannelGrace", millis(0), "0")
     """How long a broker whose connection is lost keeps its routes, so that it can come back;
     RocketMQ removes them at once."""
 
-    allowed_peers: tuple[Network, ...] = key(
-        "namesrvAllowedPeers", NETWORKS, "", origin=Origin.OURS
-    )
+    allowed_peers: tuple[Network, ...] = own_key("namesrvAllowedPeers", NETWORKS, "")
     """Addresses or networks that may register brokers or change anything else; empty is
     everybody."""
 

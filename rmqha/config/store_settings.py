@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.config.keys import Derived, Origin, key
+from rmqha.config.keys import Derived, key, later_key, own_key
 from rmqha.config.values import (
     FOLDER,
     HOURS,
@@ -76,10 +76,7 @@ class StoreSettings:
     theirs."""
 
     queue_file_size: int = key(
-        "mappedFileSizeConsumeQueue",
-        QUEUE_FILE,
-        "6000000",
-        aliases=("mapedFileSizeConsumeQueue",),
+        "mappedFileSizeConsumeQueue", QUEUE_FILE, "6000000", aliases=("mapedFileSizeConsumeQueue",)
     )
     """Size of one consume queue file, rounded up to whole units of 20 bytes."""
 
@@ -119,7 +116,7 @@ class StoreSettings:
     """SYNC_FLUSH: longest time a write waits for the disk. It does not limit the wait for
     replicas."""
 
-    put_message_timeout: float = key("putMessageTimeout", millis(), "8000", origin=Origin.RMQ53)
+    put_message_timeout: float = later_key("putMessageTimeout", millis(), "8000")
     """Longest time a write may take in all."""
 
     max_message_size: int = key(
@@ -145,14 +142,10 @@ class StoreSettings:
     disk_max_used: float = key("diskMaxUsedSpaceRatio", percent(10, 95), "75")
     """Disk usage above which expired files are deleted at any hour."""
 
-    disk_warning: float = key(
-        "diskSpaceWarningLevelRatio", percent(35, 90), "90", origin=Origin.RMQ53
-    )
+    disk_warning: float = later_key("diskSpaceWarningLevelRatio", percent(35, 90), "90")
     """Disk usage above which writes are refused."""
 
-    disk_clean_forcibly: float = key(
-        "diskSpaceCleanForciblyRatio", percent(30, 85), "85", origin=Origin.RMQ53
-    )
+    disk_clean_forcibly: float = later_key("diskSpaceCleanForciblyRatio", percent(30, 85), "85")
     """Disk usage above which files of any age are deleted, even those that slow replicas still
     need."""
 
@@ -165,7 +158,7 @@ class StoreSettings:
     delete_files_interval: float = key("deleteCommitLogFilesInterval", millis(0), "100")
     """Pause between the deletions of two commit log files."""
 
-    delete_batch: int = key("deleteFileBatchMax", whole(1), "10", origin=Origin.RMQ53)
+    delete_batch: int = later_key("deleteFileBatchMax", whole(1), "10")
     """Most commit log files deleted in one run."""
 
     delay_levels: str = key("messageDelayLevel", LEVELS, DEFAULT_DELAY_LEVELS)
@@ -175,23 +168,19 @@ class StoreSettings:
     max_msgs_num_batch: int = key("maxMsgsNumBatch", whole(1), "64")
     """Most messages returned by one query by key."""
 
-    publish_interval: float = key("publishInterval", millis(), "100", origin=Origin.OURS)
+    publish_interval: float = own_key("publishInterval", millis(), "100")
     """Shortest pause between two writes of rmqha/published.json, which tells readers of the files,
     such as the Spark pipeline, how far the log may be read. It is not written while nothing
     changes."""
 
-    scrub_rate: int = key(
-        "scrubBytesPerSecond", whole(0, unit="bytes"), "8388608", origin=Origin.OURS
-    )
+    scrub_rate: int = own_key("scrubBytesPerSecond", whole(0, unit="bytes"), "8388608")
     """How fast a node reads its whole commit log again, to find damage at rest. 0 switches it off.
     The page cache stays as it is."""
 
-    scrub_interval: float = key("scrubInterval", millis(), "86400000", origin=Origin.OURS)
+    scrub_interval: float = own_key("scrubInterval", millis(), "86400000")
     """Shortest time from the start of one such pass to the start of the next."""
 
-    offset_journal_interval: float = key(
-        "offsetJournalInterval", millis(0), "150", origin=Origin.OURS
-    )
+    offset_journal_interval: float = own_key("offsetJournalInterval", millis(0), "150")
     """Shortest pause between two writes of the journal that keeps consumer offsets between two
     writes of consumerOffset.json, and after which the slaves get what was written. A crash costs
     what was committed since. 0 writes no journal: a crash then costs the commits of some seconds,
