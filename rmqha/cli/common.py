@@ -86,6 +86,24 @@ def choice(name: str, default: Enum, help: str) -> Callable[[F], F]:
     return click.option(name, type=kinds, default=default.value, show_default=True, help=help)
 
 
+def flag(name: str, help: str, parameter: str = "") -> Callable[[F], F]:
+    """An option that takes nothing.
+
+    @param parameter: What the command calls it, if that is not its name.
+    """
+    return click.option(*filter(None, (name, parameter)), is_flag=True, help=help)
+
+
+def file_option(name: str, help: str, parameter: str = "", read: Any = None) -> Callable[[F], F]:
+    """An option that takes a file that is there.
+
+    @param read: Makes of it what the command is given.
+    """
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    names = filter(None, (name, parameter))
+    return click.option(*names, type=kind, callback=read, metavar="FILE", help=help)
+
+
 def seconds(name: str, default: float, help: str, *, least: float = 0) -> Callable[[F], F]:
     """An option that takes a time: C{least} or longer, or longer than 0."""
     kind = Number(least, min_open=not least)
@@ -107,8 +125,48 @@ def conf_option(help: str) -> Callable[[F], F]:
     return click.option("--conf", type=kind, metavar="FILE", help=help)
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+class PathOrUrl(click.ParamType[Path | str]):
+    """A path, or a URL as a text."""
+
+    def __init__(self, name: str, path: click.Path) -> None:
+        """@param name: What it is in the usage.
+        @param path: What a path has to be.
+        """
+        self.name = name
+        self._path: Any = path
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> Path | str:
+        """Look at the path, unless it is a URL."""
+        if isinstance(value, str) and "://" in value:
+            return value
+        found: Path = self._path.convert(value, param, context)
+        return found
+
+
+JSON = flag("--json", "Print one JSON object.", "as_json")
 """For a command that prints its whole result at its end."""
+
+MERGED_TABLES = click.option(
+    "--tables",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The old master's store, or a copy of its config folder: what it knows is merged.",
+)
+"""For a command that makes a master of a slave."""
+
+MAX_RATE = click.option(
+    "--max-rate",
+    type=Whole(0),
+    default=0,
+    metavar="BYTES",
+    help="Most bytes a second; 0, the default, is no limit.",
+)
+
+OVERRIDES = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key; it wins over FILE."
+)
 
 PRIORITY = choice(
     "--priority",
@@ -274,12 +332,10 @@ def _tls(context: click.Context, option: click.Parameter, path: Path | None) -> 
     return read_tool_tls(path)
 
 
-TLS = click.option(
+TLS = file_option(
     "--tls",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=_tls,
-    metavar="FILE",
-    help="Connect with TLS, as this file says: tls.client.* as in mqadmin's tls.config.file; for "
+    "Connect with TLS, as this file says: tls.client.* as in mqadmin's tls.config.file; for "
     "an HA port also haTlsEnable=true, haTlsKeyPath and so on. See docs/guide/tls.rst.",
+    read=_tls,
 )
 """For nodes that take TLS alone; gives a L{ToolTls}."""

@@ -13,7 +13,7 @@ from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from rmqha.broker.access.acl_file import read_accounts
-from rmqha.cli.common import FAILED, JSON, note, stdout
+from rmqha.cli.common import FAILED, JSON, OVERRIDES, flag, note, stdout
 from rmqha.config.load import NAMESRV, ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
 from rmqha.errors import StoreError
@@ -33,11 +33,9 @@ def config() -> None:
 
 @config.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key; it wins over FILE."
-)
+@OVERRIDES
 @click.option("--role", type=click.Choice(sorted(ROLE_NAMES)), help="Default: by brokerRole.")
-@click.option("--changed", is_flag=True, help="Show only keys that differ from their defaults.")
+@flag("--changed", "Show only keys that differ from their defaults.")
 @click.option(
     "--diff",
     "other",

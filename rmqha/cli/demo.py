@@ -16,7 +16,7 @@ import click
 from attrs import define, field
 from twisted.internet.defer import Deferred, gatherResults
 
-from rmqha.cli.common import FAILED, complain, in_reactor
+from rmqha.cli.common import FAILED, complain, flag, in_reactor
 from rmqha.cli.local_nodes import LOOPBACK, LocalNode, LocalNodeFailed, LocalNodes
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.nodes.broker_admin import BrokerAdmin
@@ -145,7 +145,7 @@ class DemoClient:
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Keep the folder with stores and logs.")
+@flag("--keep", "Keep the folder with stores and logs.")
 @click.option(
     "--dir",
     "given",

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import click
 from attrs import asdict
 
-from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, note
+from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, flag, note
 from rmqha.cli.reach import CLIENT_PORT, Access, access_options, address_of, call_master
 from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
@@ -40,7 +40,7 @@ from rmqha.wire.store_layout import LOCK
     metavar="OFFSET",
     help="With HOST:PORT: compare from this offset on, or from further back.",
 )
-@click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare the whole log.")
+@flag("--all", "With HOST:PORT: compare the whole log.", "everything")
 @CLIENT_PORT
 @access_options
 @JSON

@@ -14,7 +14,7 @@ import treq
 from attrs import asdict
 
 from rmqha.archive.manifest import ArchiveManifest
-from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, complain, in_reactor, note
+from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, complain, file_option, in_reactor, note
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
 from rmqha.cli.reach import Access
 from rmqha.logfiles.raw_log import RawLog
@@ -37,13 +37,7 @@ from rmqha.store.offline.whereabouts import (
 
 
 @click.command()
-@click.option(
-    "--ledger",
-    "path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="What a client was told of each message, one JSON object a line.",
-)
+@file_option("--ledger", "What a client was told of each message, one JSON object a line.", "path")
 @click.argument("named", nargs=-1, metavar="[HOST[:PORT] | STORE...]")
 @JSON
 @TLS

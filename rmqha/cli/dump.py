@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from attrs import frozen
 
-from rmqha.cli.common import FAILED, STORE, Whole, complain, note
+from rmqha.cli.common import FAILED, STORE, Whole, complain, flag, note
 from rmqha.cli.record_lines import as_line, as_text
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.raw_log import RawLog
@@ -54,10 +54,8 @@ class Wanted:
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-@click.option(
-    "--body", "with_body", is_flag=True, help="Print the bodies too, in base64; needs --json."
-)
+@flag("--json", "Print one JSON object a line.", "as_json")
+@flag("--body", "Print the bodies too, in base64; needs --json.", "with_body")
 @click.pass_context
 def dump(
     context: click.Context,

@@ -14,7 +14,7 @@ import click
 import treq
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import in_reactor, note, seconds
+from rmqha.cli.common import MERGED_TABLES, flag, in_reactor, note, seconds
 from rmqha.cli.live_promotion import (
     CUT_OFF,
     LOST,
@@ -69,15 +69,10 @@ LOOKS = 3
     show_default=True,
     help="What the new master is to be.",
 )
-@click.option(
-    "--tables",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The old master's store, or a copy of its config folder: what it knows is merged.",
-)
-@click.option("--unverified", is_flag=True, help="Do not read the whole log first.")
+@MERGED_TABLES
+@flag("--unverified", "Do not read the whole log first.")
 @seconds("--timeout", 120.0, "How long the node may take to stop, and to serve again.", least=1)
-@click.option("--dry-run", is_flag=True, help="Say what would be done and lost; change nothing.")
+@flag("--dry-run", "Say what would be done and lost; change nothing.")
 @access_options
 @click.pass_context
 def failover(

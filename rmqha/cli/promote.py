@@ -11,7 +11,16 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from rmqha.cli.common import JSON, Whole, bar, conf_option, note, store_settings
+from rmqha.cli.common import (
+    JSON,
+    MERGED_TABLES,
+    Whole,
+    bar,
+    conf_option,
+    flag,
+    note,
+    store_settings,
+)
 from rmqha.cli.live_promotion import admin_at, promote_live
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
@@ -33,29 +42,16 @@ SHOWN = 10
 @click.command()
 @click.argument("store", metavar="STORE|HOST:PORT")
 @conf_option("broker.conf of this store.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Cut a damaged log at the damage; a quarantine file keeps the rest.",
-)
-@click.option(
-    "--unverified",
-    is_flag=True,
-    help="Do not read the whole log first: check only what a start checks.",
-)
+@flag("--dry-run", "Print what would be done, and change nothing.")
+@flag("--repair", "Cut a damaged log at the damage; a quarantine file keeps the rest.")
+@flag("--unverified", "Do not read the whole log first: check only what a start checks.")
 @click.option(
     "--epoch",
     type=Whole(1, LARGEST),
     metavar="N",
     help="The new master epoch; by default one above the highest that the store knows.",
 )
-@click.option(
-    "--tables",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The old master's store, or a copy of its config folder: what it knows is merged.",
-)
+@MERGED_TABLES
 @JSON
 def promote(
     store: str | Path,

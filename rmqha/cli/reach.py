@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from attrs import field, frozen
 from twisted.internet.error import ConnectError, ConnectionClosed
 
-from rmqha.cli.common import TLS, Unreachable, Whole, in_reactor
+from rmqha.cli.common import TLS, Unreachable, Whole, file_option, in_reactor
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import ENDPOINT
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation, RemotingFrameError
@@ -38,13 +37,11 @@ CLIENT_PORT = click.option(
 )
 
 
-CREDENTIALS = click.option(
+CREDENTIALS = file_option(
     "--credentials",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=lambda context, option, path: read_credentials(path),
-    metavar="FILE",
-    help="Sign what the client port is asked with this account: accessKey and secretKey as in "
+    "Sign what the client port is asked with this account: accessKey and secretKey as in "
     "mqadmin's tools.yml.",
+    read=lambda context, option, path: read_credentials(path),
 )
 """For a broker with access control."""
 

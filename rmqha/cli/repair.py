@@ -11,7 +11,7 @@ from attrs import asdict
 from twisted.internet.defer import Deferred
 
 from rmqha import event_file
-from rmqha.cli.common import FAILED, JSON, STORE, bar, conf_option, note, store_settings
+from rmqha.cli.common import FAILED, JSON, STORE, bar, conf_option, flag, note, store_settings
 from rmqha.cli.reach import CLIENT_PORT, Access, access_options, address_of, call_master
 from rmqha.errors import NotAStore, Refused
 from rmqha.ha.fetch_range import MasterReplica
@@ -52,7 +52,7 @@ class ByteRange(click.ParamType[tuple[int, int]]):
     type=ByteRange(),
     help="Bring the bytes [A, B), widened to whole records; by default all damaged ranges.",
 )
-@click.option("--dry-run", is_flag=True, help="Fetch and check, but leave the log as it is.")
+@flag("--dry-run", "Fetch and check, but leave the log as it is.")
 @conf_option("broker.conf of this store.")
 @CLIENT_PORT
 @access_options

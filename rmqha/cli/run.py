@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rmqha.cli.common import OVERRIDES, flag
 from rmqha.config.load import ROLE_NAMES
 
 
@@ -29,19 +30,9 @@ from rmqha.config.load import ROLE_NAMES
     metavar="FILE",
     help="The role's file to read; RocketMQ's defaults when absent.",
 )
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key; it wins over FILE."
-)
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Cut a damaged log at the damage; what followed is kept in a quarantine file.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Start a master although another one of its brokerName is live, or was met.",
-)
+@OVERRIDES
+@flag("--repair", "Cut a damaged log at the damage; what followed is kept in a quarantine file.")
+@flag("--force", "Start a master although another one of its brokerName is live, or was met.")
 def run(
     role: str | None,
     store: str | None,

@@ -25,6 +25,7 @@ from rmqha.cli.common import (
     Unreachable,
     Whole,
     complain,
+    flag,
     in_reactor,
     note,
     stdout,
@@ -354,8 +355,8 @@ def resume(conf: Path) -> int:
 @set.command()
 @CONF
 @click.option("--id", "member", type=Whole(1), metavar="N", help="The member's id.")
-@click.option("--in-sync", is_flag=True, help="Also if it could be elected.")
-@click.option("--all", "whole", is_flag=True, help="The whole set instead.")
+@flag("--in-sync", "Also if it could be elected.")
+@flag("--all", "The whole set instead.", "whole")
 def remove(conf: Path, member: int | None, in_sync: bool, whole: bool) -> int:
     """Take member N, which is gone for good, out of a set in etcd.
 

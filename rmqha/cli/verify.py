@@ -10,7 +10,7 @@ from typing import Any
 import click
 from attrs import asdict, define, evolve, field
 
-from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, conf_option, note
+from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, conf_option, flag, note
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.listing import Finding
@@ -104,7 +104,7 @@ class VerifyReport:
 @click.option(
     "--against", type=STORE, metavar="STORE2", help="Another store, to be compared byte for byte."
 )
-@click.option("--deep", is_flag=True, help="Also compare consume queues and index with the log.")
+@flag("--deep", "Also compare consume queues and index with the log.")
 @conf_option("broker.conf with the sizes, for --deep.")
 @JSON
 @click.option(

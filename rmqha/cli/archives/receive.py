@@ -21,7 +21,7 @@ from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver, receiver
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import Whole, bar, choice, seconds
+from rmqha.cli.common import MAX_RATE, Whole, bar, choice, flag, seconds
 from rmqha.cli.reach import Access, access_options, ports_to_call
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
@@ -77,10 +77,9 @@ class ReceiveOptions:
     help="The master, or a slave that serves others: its client port or its HA port. HOST alone is "
     "port 10911.",
 )
-@click.option(
+@flag(
     "--synchronous",
-    is_flag=True,
-    help="Fsync at once and report it: the archive then counts as a replica for SYNC writes.",
+    "Fsync at once and report it: the archive then counts as a replica for SYNC writes.",
 )
 @seconds(
     "--report-delay",
@@ -112,19 +111,11 @@ class ReceiveOptions:
     BadRecordPolicy.COPY,
     "What to do at an old record that is damaged on the master: copy it as it is, or stop.",
 )
-@click.option(
-    "--trust-master",
-    is_flag=True,
-    help="Receive from this master although its master epoch is lower than one before.",
+@flag(
+    "--trust-master", "Receive from this master although its master epoch is lower than one before."
 )
 @seconds("--fsync-interval", 1.0, "Without --synchronous, the time between two fsyncs.")
-@click.option(
-    "--max-rate",
-    type=Whole(0),
-    default=0,
-    metavar="BYTES",
-    help="Most bytes a second; 0, the default, is no limit.",
-)
+@MAX_RATE
 @seconds("--log-interval", 60.0, "Time between two log lines about the progress.")
 def receive(
     archive: Path,

@@ -15,7 +15,7 @@ from rmqha.archive.restore import RestoredStore, settings_for, tables_of
 from rmqha.archive.restore import restore as build
 from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import ALLOWED, RestoreTarget
-from rmqha.cli.common import JSON, STORE, Whole, bar, conf_option, note
+from rmqha.cli.common import JSON, STORE, PathOrUrl, Whole, bar, conf_option, note
 from rmqha.config.load import load
 from rmqha.ha.master_epoch import LARGEST
 from rmqha.store.log import expiry
@@ -26,21 +26,6 @@ SHOWN = 10
 """Most topics that are named in a note."""
 
 
-class StoreOrTier(click.ParamType[Path | str]):
-    """The path of a store, or the URL of a tier as a text."""
-
-    name = "store"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> Path | str:
-        """Look for a store, unless it is a URL."""
-        if isinstance(value, str) and "://" in value:
-            return value.rstrip("/")
-        found: Path = STORE.convert(value, param, context)
-        return found
-
-
 def _target(context: click.Context, option: click.Parameter, text: str | None) -> RestoreTarget:
     try:
         return RestoreTarget() if text is None else RestoreTarget.parse(text)
@@ -49,7 +34,7 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 @click.command()
-@click.argument("source", metavar="ARCHIVE|STORE|URL", type=StoreOrTier())
+@click.argument("source", metavar="ARCHIVE|STORE|URL", type=PathOrUrl("store", STORE))
 @click.argument("dest", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--until",
@@ -98,6 +83,7 @@ def restore(
     have cut off what it lacks.
     """
     if isinstance(source, str):
+        source = source.rstrip("/")
         if tier is not None:
             raise click.UsageError(f"{shown_url(source)} is a tier, and --tier names another")
         found = RestoreSource.look(only_tier(source), source)

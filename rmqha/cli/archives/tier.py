@@ -12,7 +12,7 @@ import click
 from attrs import asdict
 
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import JSON, PRIORITY, STORE, Whole, bar, note, seconds, told
+from rmqha.cli.common import JSON, MAX_RATE, PRIORITY, STORE, bar, flag, note, seconds, told
 from rmqha.logfiles.listing import root_of
 from rmqha.priority import Priority, step_back
 from rmqha.tier.errors import LogCutMeanwhile, TierRefused, TierUnreachable
@@ -26,15 +26,9 @@ INTERVAL = 10.0
 @click.command()
 @click.argument("store", type=STORE)
 @click.argument("url", metavar="URL")
-@click.option("--follow", is_flag=True, help="Go on as files become full, until Ctrl-C or SIGTERM.")
+@flag("--follow", "Go on as files become full, until Ctrl-C or SIGTERM.")
 @seconds("--interval", INTERVAL, "With --follow, the time between two looks at the store.")
-@click.option(
-    "--max-rate",
-    type=Whole(0),
-    default=0,
-    metavar="BYTES",
-    help="Most bytes a second; 0, the default, is no limit.",
-)
+@MAX_RATE
 @PRIORITY
 @JSON
 def tier(

@@ -10,7 +10,7 @@ import click
 from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each
 from rmqha.cli.brokers.entries import GROUPS, alike, forget, group_row, lag_rows, members_at
 from rmqha.cli.brokers.shown import show
-from rmqha.cli.common import Commands, Whole, note
+from rmqha.cli.common import Commands, Whole, flag, note
 from rmqha.nodes.broker_admin import BrokerAdmin
 from rmqha.wire.names import DLQ_PREFIX, PRESET_GROUPS, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.bodies.tables import GroupConfig
@@ -48,7 +48,7 @@ def group() -> None:
 
 
 @group.command("list")
-@click.option("--all", "everything", is_flag=True, help="The brokers' own too.")
+@flag("--all", "The brokers' own too.", "everything")
 @asks_brokers
 def list_(way: Way, everything: bool, as_json: bool) -> None:
     """List consumer groups, one row for brokers where a group is the same."""
@@ -149,7 +149,7 @@ def _changes(wanted: dict[str, Any]) -> dict[str, Any]:
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("--offsets", is_flag=True, help="What it has committed too.")
+@flag("--offsets", "What it has committed too.")
 @asks_brokers
 def delete(way: Way, name: str, offsets: bool, as_json: bool) -> None:
     """Delete a consumer group in the whole cluster, with its retry topic and its dead letters.

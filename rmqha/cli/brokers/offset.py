@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionClosed
 from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
 from rmqha.cli.brokers.entries import GROUPS, TOPICS, lag_rows, members_at
 from rmqha.cli.brokers.shown import moment, show
-from rmqha.cli.common import Commands, Whole, note
+from rmqha.cli.common import Commands, Whole, flag, note
 from rmqha.errors import RmqhaError
 from rmqha.nodes.broker_admin import BrokerAdmin
 
@@ -105,9 +105,7 @@ def show_(way: Way, group: str, topic: str | None, as_json: bool) -> None:
 
 
 _QUEUE = click.option("--queue", type=Whole(0), metavar="N", help="Only this queue.")
-_DRY_RUN = click.option(
-    "--dry-run", is_flag=True, help="Print where the group is and would be; change nothing."
-)
+_DRY_RUN = flag("--dry-run", "Print where the group is and would be; change nothing.")
 
 
 @offset.command("set")

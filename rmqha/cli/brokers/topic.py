@@ -10,7 +10,7 @@ import click
 from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers
 from rmqha.cli.brokers.entries import PERMISSIONS, TOPICS, alike, forget, topic_row
 from rmqha.cli.brokers.shown import moment_at, show
-from rmqha.cli.common import Commands, Whole, note
+from rmqha.cli.common import Commands, Whole, flag, note
 from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
 from rmqha.wire.names import BROKERS_TOPIC_PREFIX, DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -45,7 +45,7 @@ def topic() -> None:
 
 
 @topic.command("list")
-@click.option("--all", "everything", is_flag=True, help="The brokers' and groups' own too.")
+@flag("--all", "The brokers' and groups' own too.", "everything")
 @asks_brokers
 def list_(way: Way, everything: bool, as_json: bool) -> None:
     """List topics, one row for brokers where a topic is the same."""

@@ -13,7 +13,7 @@ import treq
 from rich.table import Table
 
 from rmqha import event_file
-from rmqha.cli.common import UNREACHABLE, Number, complain, in_reactor, stdout
+from rmqha.cli.common import UNREACHABLE, Number, complain, flag, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.cli.reach import Access
 from rmqha.event_file import Event
@@ -72,7 +72,7 @@ def tell(events: list[Event], hours: float, *, as_json: bool, now: float) -> Non
     show_default=True,
     help="How far back.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@flag("--json", "Print one JSON object a line.", "as_json")
 @click.pass_context
 def events(context: click.Context, source: str, hours: float, as_json: bool) -> None:
     """Show what happened to a node: role and state edges, cuts, promotions, repairs.

@@ -22,7 +22,7 @@ from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import TLS, UNREACHABLE, Number, Whole, complain, in_reactor, stdout
+from rmqha.cli.common import TLS, UNREACHABLE, Number, Whole, complain, flag, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
 from rmqha.cli.reach import Access
 from rmqha.errors import RmqhaError
@@ -257,10 +257,8 @@ async def watch(
     help="Show the brokers that this name server knows, and itself.",
 )
 @TLS
-@click.option("--all", "everything", is_flag=True, help="Show every field of the status.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the status as JSON, one line per node and poll."
-)
+@flag("--all", "Show every field of the status.", "everything")
+@flag("--json", "Print the status as JSON, one line per node and poll.", "as_json")
 @click.option(
     "--watch",
     "interval",

@@ -30,6 +30,10 @@ POINT_FILE = choice(
     "Stop at a store's published point, or ignore it and read to the last whole record.",
 )
 
+UNTIL = click.option(
+    "--until", "endingTimestamp", metavar="TIME", help="Only messages stored before this time."
+)
+
 QUIET = {
     # Errors are printed once, in one line.
     "spark.log.level": "OFF",

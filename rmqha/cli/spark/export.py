@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rmqha.cli.common import flag
 from rmqha.cli.spark.common import Spark, spark_options, stores_argument
 from rmqha.cli.spark.tables import table_options
 from rmqha.pipeline.jobs import export as job
@@ -16,7 +17,7 @@ from rmqha.pipeline.jobs.spark_work import Stores
 @click.command()
 @stores_argument
 @table_options
-@click.option("--topics", is_flag=True, help="Print the rows and bytes of each topic.")
+@flag("--topics", "Print the rows and bytes of each topic.")
 @spark_options
 def export(
     stores: Stores, table: dict[str, Any], options: dict[str, Any], topics: bool, on: Spark

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rmqha.cli.common import JSON, Whole, stdout
-from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argument
+from rmqha.cli.common import JSON, Whole, file_option, flag, stdout
+from rmqha.cli.spark.common import UNTIL, Setting, Spark, spark_options, stores_argument
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed, require_selecting
@@ -32,7 +32,7 @@ _SENDING = "nameServer", "maxRowsPerSecond", "maxBytesPerSecond", "retries", "se
     help="The name servers.",
 )
 @click.option("--to-topic", metavar="TOPIC", help="Send all to this topic.")
-@click.option("--same-topic", is_flag=True, help="Send each to the topic it was in.")
+@flag("--same-topic", "Send each to the topic it was in.")
 @click.option("--topic", metavar="TOPIC[,...]", help="Only messages of these topics.")
 @click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
 @click.option(
@@ -41,9 +41,7 @@ _SENDING = "nameServer", "maxRowsPerSecond", "maxBytesPerSecond", "retries", "se
     metavar="TIME",
     help="Only messages stored at this time or later.",
 )
-@click.option(
-    "--until", "endingTimestamp", metavar="TIME", help="Only messages stored before this time."
-)
+@UNTIL
 @click.option(
     "--option",
     "others",
@@ -62,17 +60,13 @@ _SENDING = "nameServer", "maxRowsPerSecond", "maxBytesPerSecond", "retries", "se
 @click.option(
     "--send-timeout", "sendTimeout", metavar="MS", help="Milliseconds a broker has for an answer."
 )
-@click.option(
+@file_option(
     "--credentials",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Sign with this account: accessKey and secretKey as in mqadmin's tools.yml.",
+    "Sign with this account: accessKey and secretKey as in mqadmin's tools.yml.",
 )
-@click.option(
+@file_option(
     "--tls",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Connect with TLS, by the keys in this file, a client's in mqadmin's tls.config.file; it "
+    "Connect with TLS, by the keys in this file, a client's in mqadmin's tls.config.file; it "
     "lies at the same path wherever tasks run.",
 )
 @click.option(
@@ -86,7 +80,7 @@ _SENDING = "nameServer", "maxRowsPerSecond", "maxBytesPerSecond", "retries", "se
 @click.option(
     "--dedupe/--no-dedupe", default=True, help="Send only the first message of each UNIQ_KEY."
 )
-@click.option("--dry-run", is_flag=True, help="Send nothing; print what would be sent.")
+@flag("--dry-run", "Send nothing; print what would be sent.")
 @JSON
 @spark_options
 def replay(

@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import JSON, Number, choice, note, stdout
-from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
+from rmqha.cli.common import JSON, Number, choice, flag, note, stdout
+from rmqha.cli.spark.common import POINT_FILE, UNTIL, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.jobs.stats.stats import Spread, Stats
@@ -32,16 +32,14 @@ from rmqha.pipeline.log.options import Visibility
     metavar="TIME",
     help="Only messages stored at this time or later: 2026-01-31T12:00:00Z.",
 )
-@click.option(
-    "--until", "endingTimestamp", metavar="TIME", help="Only messages stored before this time."
-)
+@UNTIL
 @click.option(
     "--step",
     type=Number(0.001),
     metavar="SECONDS",
     help="Seconds of a time step.  [default: about 200 steps]",
 )
-@click.option("--queues", is_flag=True, help="Print a line for each queue too.")
+@flag("--queues", "Print a line for each queue too.")
 @click.option(
     "--plot",
     type=click.Path(file_okay=False, path_type=Path),

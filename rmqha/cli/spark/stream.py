@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
+from rmqha.cli.common import flag
 from rmqha.cli.spark.common import Spark, spark_options, stores_argument
 from rmqha.cli.spark.tables import table_options
 from rmqha.pipeline.jobs import stream as job
@@ -40,16 +41,14 @@ STEADY = 30.0
     metavar="TIME",
     help="Time between two batches.",
 )
-@click.option("--available-now", is_flag=True, help="Read what the log has now, and end.")
+@flag("--available-now", "Read what the log has now, and end.")
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Where Spark keeps its position.  [default: beside the table]",
 )
-@click.option(
-    "--resume-from-table", is_flag=True, help="Begin a new checkpoint where the table ends."
-)
+@flag("--resume-from-table", "Begin a new checkpoint where the table ends.")
 @spark_options
 def stream(
     stores: Stores,

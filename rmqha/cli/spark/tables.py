@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rmqha.cli.common import choice
+from rmqha.cli.common import PathOrUrl, choice, flag
 from rmqha.cli.spark.common import Setting
 from rmqha.pipeline.errors import OptionUnknown
 from rmqha.pipeline.log.option_values import nearest
@@ -18,32 +18,12 @@ from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.table import IcebergPlace
 from rmqha.pipeline.sinks.target import Format
 
-
-class TablePlace(click.ParamType[Path | str]):
-    """A folder, or a URL as a text."""
-
-    name = "place"
-
-    def __init__(self, *, exists: bool = False) -> None:
-        """@param exists: Whether a folder has to be there."""
-        self._folder = click.Path(exists=exists, file_okay=not exists, path_type=Path)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> Path | str:
-        """Look at the folder, unless it is a URL."""
-        if isinstance(value, str) and "://" in value:
-            return value
-        found: Path = self._folder.convert(value, param, context)
-        return found
-
-
 _OF_TABLE = "out", "format", "compression", "level", "table_per_topic", "iceberg"
 
 TABLE = click.option(
     "--table",
     required=True,
-    type=TablePlace(exists=True),
+    type=PathOrUrl("place", click.Path(exists=True, file_okay=False, path_type=Path)),
     help="The table's folder, or its s3:// or hdfs:// URL.",
 )
 
@@ -89,7 +69,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--out",
         required=True,
-        type=TablePlace(),
+        type=PathOrUrl("place", click.Path(path_type=Path)),
         help="The table's folder, or its s3:// or hdfs:// URL.",
     )
     @choice("--format", Format.PARQUET, "The format of the table.")
@@ -100,9 +80,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--partition-by", type=click.Choice(["topic"]), help="Partition by topic as well as by day."
     )
-    @click.option(
-        "--table-per-topic", is_flag=True, help="A table of its own for each topic; Parquet only."
-    )
+    @flag("--table-per-topic", "A table of its own for each topic; Parquet only.")
     @click.option(
         "--option",
         "options",

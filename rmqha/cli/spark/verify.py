@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import FAILED, JSON, Whole, note, stdout
+from rmqha.cli.common import FAILED, JSON, Whole, flag, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.spark_work import Stores
@@ -53,7 +53,7 @@ class Bytes(click.ParamType[int]):
 @click.option(
     "--end", type=Whole(0), metavar="OFFSET", help="Compare below this physical offset only."
 )
-@click.option("--whole", is_flag=True, help="Count a copy that ends before another as different.")
+@flag("--whole", "Count a copy that ends before another as different.")
 @click.option(
     "--digests",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rmqha.cli.common import in_reactor, seconds
+from rmqha.cli.common import flag, in_reactor, seconds
 from rmqha.cli.reach import Access, access_options
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import ENDPOINT
@@ -48,8 +48,8 @@ def _act(act: Act, does: str) -> Callable[[Any], Any]:
 @_act(Act.PROMOTE, "Stops SLAVE, makes its store a master's, and starts it as one")
 @_act(Act.FOLLOW, "Starts what was MASTER as a slave")
 @_act(Act.RESTORE, "With --back: starts MASTER as it was, once promoted to $RMQHA_EPOCH")
-@click.option("--check", is_flag=True, help="Look whether it can be done, and change nothing.")
-@click.option("--back", is_flag=True, help="Go back, while SLAVE has not started as a master.")
+@flag("--check", "Look whether it can be done, and change nothing.")
+@flag("--back", "Go back, while SLAVE has not started as a master.")
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
