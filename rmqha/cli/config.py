@@ -44,16 +44,14 @@ def config() -> None:
     help="Show only keys that mean something else in OTHER, such as the file of the pair's slave.",
 )
 @JSON
-@click.pass_context
 def check_file(
-    context: click.Context,
     file: Path,
     overrides: tuple[str, ...],
     role: str | None,
     changed: bool,
     other: Path | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Show every key's value and where it comes from, or every problem in FILE.
 
     FILE is a broker.conf or, with --role namesrv, a namesrv.properties.  What is allowed and not
@@ -68,7 +66,7 @@ def check_file(
     due = "" if role == NAMESRV or sizes else _due(settings)
     if other is not None:
         _show_differences(rows, check(other, (), None if role != NAMESRV else role)[1], as_json)
-        return
+        return 0
     if changed:
         rows = [row for row in rows if not row.is_default]
     if as_json:
@@ -87,8 +85,7 @@ def check_file(
             note(due)
         for text in (*unusable, *sizes):
             note(text)
-    if unusable or sizes:
-        context.exit(FAILED)
+    return FAILED if unusable or sizes else 0
 
 
 def _unusable(settings: Settings) -> Iterator[str]:

@@ -44,9 +44,7 @@ from rmqha.wire.store_layout import LOCK
 @CLIENT_PORT
 @access_options
 @JSON
-@click.pass_context
 def diverge(
-    context: click.Context,
     store: Path,
     against: str,
     earliest: int | None,
@@ -54,7 +52,7 @@ def diverge(
     client_port: int | None,
     access: Access,
     as_json: bool,
-) -> None:
+) -> int:
     """Find where two logs differ first: STORE and STORE2, or a running master's.
 
     Nothing is changed.  All bytes that both logs have are compared, whether they are valid
@@ -81,7 +79,7 @@ def diverge(
         click.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
         _tell(found, store, against)
-    context.exit(FAILED if found.difference is not None else 0)
+    return FAILED if found.difference is not None else 0
 
 
 def _with_store(store: Path, other: Path) -> LogComparison:

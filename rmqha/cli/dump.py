@@ -56,16 +56,14 @@ class Wanted:
 )
 @flag("--json", "Print one JSON object a line.", "as_json")
 @flag("--body", "Print the bodies too, in base64; needs --json.", "with_body")
-@click.pass_context
 def dump(
-    context: click.Context,
     store: Path,
     start: int,
     stop: int | None,
     topics: tuple[str, ...],
     as_json: bool,
     with_body: bool,
-) -> None:
+) -> int:
     """Print the records of STORE in the order of its log.
 
     STORE is a store's root, its commitlog folder, or a quarantine file.  Damaged places
@@ -91,7 +89,7 @@ def dump(
     for finding in raw.findings[told:]:
         complain(str(finding))
         clean = False
-    context.exit(0 if clean else FAILED)
+    return 0 if clean else FAILED
 
 
 def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:

@@ -30,7 +30,6 @@ from rmqha.ha.master_epoch import LARGEST
 from rmqha.ha.promotion import NotSound, Promotion, check_whole, plan, told
 from rmqha.ha.promotion import promote as make_master
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.store.derived.clamp_offsets import Clamped
 from rmqha.store.log import expiry
 from rmqha.store.tables.merge_tables import MergedTables
 from rmqha.wire.store_layout import INDEX
@@ -189,15 +188,11 @@ def _as_json(done: Promotion, dry_run: bool) -> dict[str, Any]:
         "queues": done.queues,
         "delayLevels": done.levels,
         "unlistedTopics": list(done.unlisted),
-        "movedDelays": _moved(done.delays),
-        "movedConsumers": _moved(done.consumers),
+        "movedDelays": [asdict(one) for one in done.delays],
+        "movedConsumers": [asdict(one) for one in done.consumers],
         "mergedTables": None if done.merged is None else done.merged.as_json(),
         "owedOffsets": done.owed,
         "wasMaster": done.was_master,
         "masterEpochBefore": done.epoch_before,
         "masterEpoch": done.epoch,
     }
-
-
-def _moved(clamped: tuple[Clamped, ...]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in clamped]

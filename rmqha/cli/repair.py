@@ -57,9 +57,7 @@ class ByteRange(click.ParamType[tuple[int, int]]):
 @CLIENT_PORT
 @access_options
 @JSON
-@click.pass_context
 def repair(
-    context: click.Context,
     store: Path,
     source: str,
     wanted: tuple[int, int] | None,
@@ -68,7 +66,7 @@ def repair(
     client_port: int | None,
     access: Access,
     as_json: bool,
-) -> None:
+) -> int:
     """Bring damaged or missing ranges of a log back from a replica that has them.
 
     Refused while a node is running on STORE.  Around each range at least 64 KiB of both logs
@@ -106,7 +104,7 @@ def repair(
             stopped.forget()
     _tell(raw.root, stopped, ranges, report, dry_run=dry_run, as_json=as_json)
     left = not dry_run and stopped.left()
-    context.exit(FAILED if report.not_had or report.differs or left else 0)
+    return FAILED if report.not_had or report.differs or left else 0
 
 
 def _ranges(stopped: StoppedStore, wanted: tuple[int, int] | None) -> list[DamagedRange]:

@@ -115,16 +115,14 @@ class VerifyReport:
     show_default=True,
     help="Most faults that are printed; 0: all.",
 )
-@click.pass_context
 def verify(
-    context: click.Context,
     store: Path,
     against: Path | None,
     deep: bool,
     conf: Path | None,
     as_json: bool,
     limit: int,
-) -> None:
+) -> int:
     """Check the log of STORE: records, CRCs, offsets, files.
 
     STORE is a store's root, its commitlog folder, or a quarantine file.  It is only
@@ -138,7 +136,7 @@ def verify(
         _deep(check, conf, report)
     if against is not None:
         _compare(check, _check(against, report), report)
-    context.exit(report.end())
+    return report.end()
 
 
 def _check(path: Path, report: VerifyReport) -> LogCheck:

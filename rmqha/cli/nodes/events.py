@@ -73,8 +73,7 @@ def tell(events: list[Event], hours: float, *, as_json: bool, now: float) -> Non
     help="How far back.",
 )
 @flag("--json", "Print one JSON object a line.", "as_json")
-@click.pass_context
-def events(context: click.Context, source: str, hours: float, as_json: bool) -> None:
+def events(source: str, hours: float, as_json: bool) -> int:
     """Show what happened to a node: role and state edges, cuts, promotions, repairs.
 
     HOST:PORT is any of its ports, by default 127.0.0.1:10914.  Of a node that is stopped give
@@ -83,7 +82,7 @@ def events(context: click.Context, source: str, hours: float, as_json: bool) -> 
     if Path(source).is_dir():
         found = event_file.read(event_file.event_path(Path(source)))
         tell(found, hours, as_json=as_json, now=time.time())
-        return
+        return 0
     try:
         address = checked(source)
     except click.UsageError as error:
@@ -101,4 +100,4 @@ def events(context: click.Context, source: str, hours: float, as_json: bool) -> 
         tell(found, hours, as_json=as_json, now=time.time())
         return 0
 
-    context.exit(in_reactor(run))
+    return in_reactor(run)

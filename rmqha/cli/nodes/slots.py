@@ -63,8 +63,7 @@ def _time(millis: int | None) -> str:
     help="Keep no files any more for the replica with this address, which is away.",
 )
 @JSON
-@click.pass_context
-def slots(context: click.Context, address: str, drop: str | None, as_json: bool) -> None:
+def slots(address: str, drop: str | None, as_json: bool) -> int:
     """Show the replicas that the node at HOST:PORT, any of its ports, keeps log files for.
 
     The default is 127.0.0.1:10914.  --drop works on the node's own machine only.  Exit code 3
@@ -91,4 +90,4 @@ def slots(context: click.Context, address: str, drop: str | None, as_json: bool)
             stdout().print(table_of(rows), markup=False)
         return 0
 
-    context.exit(in_reactor(run))
+    return in_reactor(run)

@@ -269,9 +269,7 @@ async def watch(
 @click.option(
     "--times", type=Whole(1), metavar="COUNT", help="With --watch: stop after this many polls."
 )
-@click.pass_context
 def status(
-    context: click.Context,
     addresses: tuple[str, ...],
     name_server: str | None,
     tls: ToolTls,
@@ -279,7 +277,7 @@ def status(
     as_json: bool,
     interval: float | None,
     times: int | None,
-) -> None:
+) -> int:
     """Show the state of nodes.
 
     HOST:PORT is any port of a node, HOST alone its client port 10911; the default is
@@ -319,4 +317,4 @@ def status(
                 return UNREACHABLE
             return max(exit_code(seen) for _, seen in last)
 
-    context.exit(in_reactor(run))
+    return in_reactor(run)

@@ -30,14 +30,12 @@ MOST = 20
     help="An option that the table was written with, like topic=orders; may be repeated.",
 )
 @iceberg_options
-@click.pass_context
 def check(
-    context: click.Context,
     stores: Stores,
     table: Path | str,
     options: tuple[tuple[str, str], ...],
     iceberg: IcebergPlace | None,
-) -> None:
+) -> int:
     """Compare a table with the logs of STORE, and with their tiers: each record is one row.
 
     Names the offsets of records that have no row, or several.  Exit code 1 if there are any.
@@ -69,4 +67,4 @@ def check(
                 click.echo(f"{each.store}: {len(offsets)} {what}: {few}{more}")
         verdict = "right" if each.right else "wrong"
         click.echo(f"{each.store}: {verdict}; {each.rows} rows, bytes {each.start} to {each.end}")
-    context.exit(0 if all(each.right for each in found) else FAILED)
+    return 0 if all(each.right for each in found) else FAILED

@@ -68,9 +68,7 @@ class Bytes(click.ParamType[int]):
 @POINT_FILE
 @JSON
 @spark_options
-@click.pass_context
 def verify(
-    context: click.Context,
     stores: Stores,
     on: Spark,
     chunk: int,
@@ -81,7 +79,7 @@ def verify(
     other: Path | None,
     point_file: str,
     as_json: bool,
-) -> None:
+) -> int:
     """Compare copies of one log, byte for byte: master=/data/a slave=/data/b.
 
     The copies are held against the first one.  Compared is what all of them should have:
@@ -113,7 +111,7 @@ def verify(
         )
         digests.write_text(found.to_json(), encoding="ascii")
         click.echo(f"{digests}: {len(found.digests)} digests of bytes {found.low} to {found.high}")
-        return
+        return 0
     shown = bar("comparing")
     if other is not None:
         theirs = Digests.from_json(other.read_text(encoding="ascii", errors="replace"))
@@ -128,7 +126,7 @@ def verify(
     else:
         _tell(report, stdout())
     wrong = report.verdict is ComparisonResult.DIFFERENT or (whole and bool(report.behind))
-    context.exit(FAILED if wrong else 0)
+    return FAILED if wrong else 0
 
 
 def _tell(report: ComparisonReport, console: Console) -> None:
