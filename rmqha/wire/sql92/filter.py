@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TypeAlias
 
@@ -285,45 +285,39 @@ def _unquoted(text: str) -> str:
 _Make: TypeAlias = Callable[[Parser, Part], Part]
 
 
-def _either(make: _Make) -> tuple[_Make, _Make]:
-    """What an operator makes, and what it makes behind C{NOT}."""
-    return make, lambda parser, left: parts.opposite(make(parser, left))
+def _not(make: _Make) -> _Make:
+    """What an operator makes behind C{NOT}."""
+    return lambda parser, left: parts.opposite(make(parser, left))
 
 
-def _texted(has: Callable[[str, str], bool]) -> tuple[_Make, _Make]:
-    return (
-        partial(Parser.texted, has=has, negated=False),
-        partial(Parser.texted, has=has, negated=True),
-    )
+def _compared(holds: Callable[[int, int], bool]) -> tuple[int, _Make]:
+    return COMPARISON, partial(Parser.compared, holds=holds)
 
 
-def _operators() -> Iterator[tuple[str, int, _Make]]:
-    yield "OR", OR, partial(Parser.joined, word="OR", binds=OR)
-    yield "AND", AND, partial(Parser.joined, word="AND", binds=AND)
-    for name, make in zip(("=", "<>"), _either(Parser.equal), strict=True):
-        yield name, EQUALITY, make
-    yield "IS", EQUALITY, Parser.missing
-    for name, holds in (
-        ("<", operator.lt),
-        ("<=", operator.le),
-        (">", operator.gt),
-        (">=", operator.ge),
-    ):
-        yield name, COMPARISON, partial(Parser.compared, holds=holds)
-    yield "BETWEEN", COMPARISON, partial(Parser.between, negated=False)
-    yield "NOT BETWEEN", COMPARISON, partial(Parser.between, negated=True)
-    for word, pair in (
-        ("IN", _either(Parser.one_of)),
-        ("CONTAINS", _texted(operator.contains)),
-        ("STARTSWITH", _texted(str.startswith)),
-        ("ENDSWITH", _texted(str.endswith)),
-    ):
-        for name, make in zip((word, f"NOT {word}"), pair, strict=True):
-            yield name, COMPARISON, make
+def _texted(has: Callable[[str, str], bool], *, negated: bool = False) -> tuple[int, _Make]:
+    return COMPARISON, partial(Parser.texted, has=has, negated=negated)
 
 
 OPERATORS: Mapping[str, tuple[int, _Make]] = {
-    name: (binds, make) for name, binds, make in _operators()
+    "OR": (OR, partial(Parser.joined, word="OR", binds=OR)),
+    "AND": (AND, partial(Parser.joined, word="AND", binds=AND)),
+    "=": (EQUALITY, Parser.equal),
+    "<>": (EQUALITY, _not(Parser.equal)),
+    "IS": (EQUALITY, Parser.missing),
+    "<": _compared(operator.lt),
+    "<=": _compared(operator.le),
+    ">": _compared(operator.gt),
+    ">=": _compared(operator.ge),
+    "BETWEEN": (COMPARISON, partial(Parser.between, negated=False)),
+    "NOT BETWEEN": (COMPARISON, partial(Parser.between, negated=True)),
+    "IN": (COMPARISON, Parser.one_of),
+    "NOT IN": (COMPARISON, _not(Parser.one_of)),
+    "CONTAINS": _texted(operator.contains),
+    "NOT CONTAINS": _texted(operator.contains, negated=True),
+    "STARTSWITH": _texted(str.startswith),
+    "NOT STARTSWITH": _texted(str.startswith, negated=True),
+    "ENDSWITH": _texted(str.endswith),
+    "NOT ENDSWITH": _texted(str.endswith, negated=True),
 }
 """What may follow a left side: how close it binds, and what reads on and makes a part."""
 
