@@ -189,10 +189,19 @@ class BrokerAdmin:
             raise BrokerRefused(self.address, code, answer.code, answer.remark)
         return answer
 
+    async def _ask_for(
+        self, nothing: ResponseCode, code: RequestCode, header: AttrsInstance
+    ) -> Command | None:
+        """Ask for what may not be there: C{None} if the answer's code is that."""
+        answer = await self.ask(code, header, well=(ResponseCode.SUCCESS, nothing))
+        return None if answer.code == nothing else answer
+
     async def _body(
         self, cls: type[B], code: RequestCode, header: AttrsInstance | None = None
     ) -> B:
-        answer = await self.ask(code, header)
+        return self._read(cls, await self.ask(code, header), code)
+
+    def _read(self, cls: type[B], answer: Command, code: RequestCode) -> B:
         try:
             return read(cls, answer.body)
         except BodyInvalid as error:
@@ -310,14 +319,10 @@ class BrokerAdmin:
         """203: the members of a group that are online."""
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         asked = ConsumerGroupRequest(consumer_group=group)
-        well = (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE)
-        answer = await self.ask(code, asked, well=well)
-        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
-            return ConsumerConnection()
-        try:
-            return read(ConsumerConnection, answer.body)
-        except BodyInvalid as error:
-            raise AnswerUnreadable(self.address, code, str(error)) from error
+        answer = await self._ask_for(ResponseCode.CONSUMER_NOT_ONLINE, code, asked)
+        return (
+            ConsumerConnection() if answer is None else self._read(ConsumerConnection, answer, code)
+        )
 
     # --- offsets ----------------------------------------------------------------------
 
@@ -355,11 +360,8 @@ class BrokerAdmin:
         asked = QueryConsumerOffsetRequest(
             consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False
         )
-        well = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-        answer = await self.ask(code, asked, well=well)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        return self.header(OffsetAnswer, answer, code).offset
+        answer = await self._ask_for(ResponseCode.QUERY_NOT_FOUND, code, asked)
+        return None if answer is None else self.header(OffsetAnswer, answer, code).offset
 
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         """15: set what a group has committed in a queue."""
@@ -475,11 +477,9 @@ class BrokerAdmin:
             end_timestamp=end,
             unique_key_query=is_id,
         )
-        well = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-        answer = await self.ask(RequestCode.QUERY_MESSAGE, asked, well=well)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return []
-        return self._records(answer, RequestCode.QUERY_MESSAGE)
+        code = RequestCode.QUERY_MESSAGE
+        answer = await self._ask_for(ResponseCode.QUERY_NOT_FOUND, code, asked)
+        return [] if answer is None else self._records(answer, code)
 
     def _records(self, answer: Command, code: RequestCode) -> list[Record]:
         """The records in an answer, each checked but for the CRC of its body."""
