@@ -11,16 +11,24 @@ from attrs import field, frozen
 
 
 @frozen(kw_only=True)
-class BrokerData:
-    """The brokers of one name.
+class MemberGroup:
+    """The brokers of one name; answers code 901, in L{MemberGroupAnswer}.
 
     @ivar broker_addrs: C{ip:port} by id; 0 is the master.
-    @ivar enable_acting_master: 5.x.
     """
 
     broker_name: str
     cluster: str | None = None
     broker_addrs: dict[int, str] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class BrokerData(MemberGroup):
+    """The same in a route.
+
+    @ivar enable_acting_master: 5.x.
+    """
+
     enable_acting_master: bool | None = None
     extra: dict[str, Any] = field(factory=dict)
 
@@ -64,15 +72,6 @@ class ClusterInfo:
 
     broker_addr_table: dict[str, BrokerData] = field(factory=dict)
     cluster_addr_table: dict[str, tuple[str, ...]] = field(factory=dict)
-
-
-@frozen(kw_only=True)
-class MemberGroup:
-    """Answers code 901, in L{MemberGroupAnswer}."""
-
-    broker_name: str
-    cluster: str | None = None
-    broker_addrs: dict[int, str] = field(factory=dict)
 
 
 @frozen(kw_only=True)
