@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 
 @frozen(kw_only=True)
@@ -43,12 +43,7 @@ class LogIdentity:
 
     def to_json(self) -> dict[str, Any]:
         """As a value of JSON, with its keys sorted: Spark compares positions as text."""
-        return {
-            "broker": self.broker,
-            "cluster": self.cluster,
-            "first": self.first,
-            "sum": self.sum,
-        }
+        return dict(sorted(asdict(self).items()))
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
