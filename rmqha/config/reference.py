@@ -94,68 +94,51 @@ _SHOWN_BY_DEFAULT = {
 _NO_BOUND = {2**31 - 1, 2**63 - 1}
 
 
+_REFUSED_INTRO = (
+    "Keys of RocketMQ that change what an acknowledgement promises, who may connect, what "
+    "lies on the disk or where it lies. Ignoring them would be a silent lie, so a node "
+    "does not start with them. Behind a name stands what counts as on."
+)
+
+
 def reference() -> str:
     """The chapter, as reStructuredText."""
-    parts = [_INTRO, _heading("What a pair needs", _FIRST_INTRO)]
     rows = {row[0]: row for section in _HEADINGS for row in _key_rows(section)}
     first = {cell: row for cell, row in rows.items() if _names(cell) & set(_FIRST)}
-    parts.append(_list(sorted(first.values(), key=_place)))
+    parts = [
+        _INTRO,
+        *_section("What a pair needs", _FIRST_INTRO, sorted(first.values(), key=_place)),
+    ]
     for section, (title, intro) in _HEADINGS.items():
-        parts.append(_heading(title, intro))
-        rest = [row for row in _key_rows(section) if row[0] not in first]
-        parts.append(_list(rest))
-    parts.append(
-        _heading(
-            "Refused when switched on",
-            "Keys of RocketMQ that change what an acknowledgement promises, who may connect, what "
-            "lies on the disk or where it lies. Ignoring them would be a silent lie, so a node "
-            "does not start with them. Behind a name stands what counts as on.",
-        )
+        parts += _section(title, intro, [row for row in _key_rows(section) if row[0] not in first])
+    refused: list[tuple[str, ...]] = [
+        (f"``{name}``", foreign.when, f"{foreign.reason}.")
+        for name, foreign in BROKER_FILE.unsupported.items()
+    ]
+    parts += _section("Refused when switched on", _REFUSED_INTRO, refused)
+    ignored = (
+        f"{len(BROKER_FILE.harmless)} keys of RocketMQ mean nothing here. A node names those "
+        "of its file once when it starts, and ``rmqha config check FILE`` names them too."
     )
-    parts.append(
-        _list(
-            [
-                (f"``{name}``", foreign.when, f"{foreign.reason}.")
-                for name, foreign in BROKER_FILE.unsupported.items()
-            ]
-        )
-    )
-    parts.append(
-        _heading(
-            "Accepted and ignored",
-            f"{len(BROKER_FILE.harmless)} keys of RocketMQ mean nothing here. A node names those "
-            "of its file once when it starts, and ``rmqha config check FILE`` names them too.",
-        )
-    )
-    parts.append(_harmless(BROKER_FILE.harmless))
     dead = ", ".join(f"``{name}``" for name in sorted(BROKER_FILE.dead))
-    parts.append(
-        textwrap.fill(
-            f"Dead keys, which RocketMQ does not read either, are named with their line: {dead}.",
-            98,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        + "\n"
+    told = f"Dead keys, which RocketMQ does not read either, are named with their line: {dead}."
+    parts += [_heading("Accepted and ignored", ignored), _harmless(BROKER_FILE.harmless)]
+    parts.append(textwrap.fill(told, 98, break_long_words=False, break_on_hyphens=False) + "\n")
+    parts += _section("A name server", _NAMESRV_INTRO, _key_rows("namesrv"))
+    others = [
+        f"``{name}`` ({foreign.reason})"
+        for name, foreign in NAMESRV_FILE.unsupported.items()
+        if name not in BROKER_FILE.unsupported
+    ]
+    told = (
+        "A name server does not start with these switched on, nor with the keys of TLS that a "
+        f"broker refuses: {'; '.join(others)}. It accepts and ignores the following."
     )
-    parts.append(_heading("A name server", _NAMESRV_INTRO))
-    parts.append(_list(_key_rows("namesrv")))
-    parts.append(
-        textwrap.fill(
-            "A name server does not start with these switched on, nor with the keys of TLS that a "
-            "broker refuses: "
-            + "; ".join(
-                f"``{name}`` ({foreign.reason})"
-                for name, foreign in NAMESRV_FILE.unsupported.items()
-                if name not in BROKER_FILE.unsupported
-            )
-            + ". It accepts and ignores the following.",
-            98,
-        )
-        + "\n"
-    )
-    parts.append(_harmless(NAMESRV_FILE.harmless))
-    return "\n".join(parts)
+    return "\n".join([*parts, textwrap.fill(told, 98) + "\n", _harmless(NAMESRV_FILE.harmless)])
+
+
+def _section(title: str, intro: str, rows: list[tuple[str, ...]]) -> list[str]:
+    return [_heading(title, intro), _list(rows)]
 
 
 def _names(cell: str) -> set[str]:
@@ -228,25 +211,16 @@ def _list(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(f"{name}: {default}\n    {meaning}" for name, default, meaning in rows) + "\n"
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]], widths: str) -> str:
-    lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
-    for row in (header, *rows):
-        for position, cell in enumerate(row):
-            first, *more = cell.split("\n")
-            lines.append(f"   {'* -' if position == 0 else '  -'} {first}")
-            lines.extend(f"       {line}".rstrip() for line in more)
-    return "\n".join(lines) + "\n"
-
-
 def _harmless(keys: Mapping[str, str]) -> str:
     """The reasons, each with how many keys have it and the first of them."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in keys.items():
         by_reason.setdefault(reason, []).append(name)
-    rows: list[tuple[str, ...]] = [
-        (reason, str(len(names)), f"``{min(names)}``") for reason, names in by_reason.items()
-    ]
-    return _table(("Because", "Keys", "One of them"), rows, "60 10 30")
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 60 10 30", ""]
+    rows = [(reason, len(names), f"``{min(names)}``") for reason, names in by_reason.items()]
+    for because, count, one in (("Because", "Keys", "One of them"), *rows):
+        lines += [f"   * - {because}", f"     - {count}", f"     - {one}"]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
