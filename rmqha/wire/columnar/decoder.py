@@ -30,30 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = (
-    "broker_name",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "physical_offset",
-    "store_size",
-    "store_timestamp",
-    "born_timestamp",
-    "born_host",
-    "store_host",
-    "flag",
-    "sys_flag",
-    "body_crc",
-    "reconsume_times",
-    "prepared_transaction_offset",
-    "body",
-    "properties",
-    "tags",
-    "keys",
-    "uniq_key",
-    "offset_msg_id",
-    "real_topic",
-    "real_queue_id",
-    "deliver_timestamp",
+    *("broker_name", "topic", "queue_id", "queue_offset", "physical_offset", "store_size"),
+    *("store_timestamp", "born_timestamp", "born_host", "store_host"),
+    *("flag", "sys_flag", "body_crc", "reconsume_times", "prepared_transaction_offset"),
+    *("body", "properties", "tags", "keys", "uniq_key", "offset_msg_id"),
+    *("real_topic", "real_queue_id", "deliver_timestamp"),
 )
 """What a row has, in this order."""
 
