@@ -116,12 +116,7 @@ class VerifyReport:
     help="Most faults that are printed; 0: all.",
 )
 def verify(
-    store: Path,
-    against: Path | None,
-    deep: bool,
-    conf: Path | None,
-    as_json: bool,
-    limit: int,
+    store: Path, against: Path | None, deep: bool, conf: Path | None, as_json: bool, limit: int
 ) -> int:
     """Check the log of STORE: records, CRCs, offsets, files.
 

@@ -67,11 +67,7 @@ class EntryKind(Generic[E]):
         return alike((self.row(entry), broker.address) for broker, entry in there.items())
 
     async def create(
-        self,
-        site: BrokerSite,
-        name: str,
-        entry: E,
-        put: Callable[[BrokerAdmin, E], Awaitable[None]],
+        self, site: BrokerSite, name: str, entry: E, put: Put[E]
     ) -> list[dict[str, Any]]:
         """Make one where it is not.
 

@@ -61,8 +61,7 @@ _SENDING = "nameServer", "maxRowsPerSecond", "maxBytesPerSecond", "retries", "se
     "--send-timeout", "sendTimeout", metavar="MS", help="Milliseconds a broker has for an answer."
 )
 @file_option(
-    "--credentials",
-    "Sign with this account: accessKey and secretKey as in mqadmin's tools.yml.",
+    "--credentials", "Sign with this account: accessKey and secretKey as in mqadmin's tools.yml."
 )
 @file_option(
     "--tls",
