@@ -21,8 +21,8 @@ from attrs import define, field
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.published import topic_index
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.fixed_fields import FixedFields
-from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.record_blocks import walk
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.published import SPAN_SIZE, Span, parse_spans, render_spans
@@ -163,9 +163,9 @@ class SplitIndex:
     def _step(self, view: memoryview, file_end: int) -> bool:
         base = self.position
         left = file_end - base
-        fields, read = None, chosen().heads
-        if read is not None:
-            fields = read(view, base, min(len(view), left), False, left, False, False)
+        fields = None
+        if kernels.chosen().compiled:
+            fields = kernels.heads(view, base, min(len(view), left), False, left, False, False)
         sound = None if fields is None else fields.chain
         block = walk(view, base, base + len(view), file_end, crc=False, max_size=left, sound=sound)
         if block.end == base:

@@ -13,16 +13,17 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from ipaddress import IPv6Address
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.fixed_fields import FixedFields
-from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.kernels_numpy import Properties
 from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import IP6_EXTRA
 from rmqha.wire.log.sys_flag import BORN_IP6, STORE_IP6
@@ -38,6 +39,9 @@ from rmqha.wire.names import (
     TIMER_TOPIC,
     UNIQUE_KEY,
 )
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.columns_run import gather
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -62,8 +66,7 @@ def binaries(
         return pa.nulls(rows, kind)
     if present is not None and present.all():
         present = None
-    gather = chosen().gather
-    if gather is not None:
+    if kernels.chosen().compiled:
         offsets = np.zeros(rows + 1, np.int32)
         np.cumsum(end - start, out=offsets[1:])
         data = pa.allocate_buffer(int(offsets[-1]))
@@ -137,9 +140,8 @@ def hosts(heads: FixedFields, which: str) -> Any:
     """
     ip, port = heads.column(f"{which}_ip"), heads.column(f"{which}_port")
     rows = _longer(heads, which)
-    written = chosen().hosts
-    if written is not None and not len(rows):
-        return strung(*written(ip, port), pa.string())
+    if kernels.chosen().compiled and not len(rows):
+        return strung(*kernels.hosts(ip, port), pa.string())
     key = ip.astype(np.int64) << 32 | port.astype(np.int64) & 0xFFFFFFFF
     key[rows] = 0
     found = pa.array(key).dictionary_encode()
@@ -176,7 +178,7 @@ def _offset_ids(ip: Array, port: Array, places: Array) -> Array:
 def offset_ids(heads: FixedFields, base: int) -> Any:
     """A column of ids that tell where a record is: store host and physical offset."""
     ip, port, places = heads.column("store_ip"), heads.column("store_port"), heads.start + base
-    letters = (chosen().offset_ids or _offset_ids)(ip, port, places)
+    letters = (kernels.offset_ids if kernels.chosen().compiled else _offset_ids)(ip, port, places)
     short = strung(np.arange(0, 32 * len(heads) + 1, 32, dtype=np.int32), letters, pa.string())
     rows = _longer(heads, "store")
     if not len(rows):
@@ -262,7 +264,7 @@ def _body(rows: ColumnSource) -> Any:
 
 def _topic(rows: ColumnSource) -> Any:
     at = rows.heads.layout
-    if chosen().gather is not None:
+    if kernels.chosen().compiled:
         # Sound records have topics of UTF-8.
         return binaries(rows.heads.buf, at.topic, at.topic + at.topic_length, utf8=True)
     names, number = rows.heads.topics
@@ -456,7 +458,7 @@ class BatchMaker:
             return pa.RecordBatch.from_arrays(none, schema=schema)
         found = None
         if self._names or self._pairs:
-            found = chosen().properties(
+            found = kernels.properties(
                 heads.buf, heads.properties_start, heads.end, self._names, self._pairs
             )
         rows = ColumnSource(heads, base, found, self._names, bodies, *self._broker)

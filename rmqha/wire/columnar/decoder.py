@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqha.errors import ColumnUnknown, RecordDamaged
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.fixed_fields import FixedFields
-from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
@@ -165,11 +165,10 @@ class Decoder:
         """
         view = memoryview(block)
         last = _NO_END if file_end is None else file_end
-        fields, read = None, chosen().heads
-        if read is not None:
-            stop = min(len(view), last - base)
-            copied = self._copied
-            fields = read(view, base, stop, self._verify_crc, _LARGEST, nul_is_torn, copied)
+        fields = None
+        if kernels.chosen().compiled:
+            stop, crc = min(len(view), last - base), self._verify_crc
+            fields = kernels.heads(view, base, stop, crc, _LARGEST, nul_is_torn, self._copied)
         found = walk(
             view,
             base,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqha.wire.columnar.kernels import chosen
+from rmqha.wire.columnar.kernels import chosen, columns
 from rmqha.wire.columnar.kernels_numpy import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.columnar.vectors import Array
@@ -28,10 +28,10 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
     @param levels: The broker's delay levels.
     """
     loops = chosen()
-    if loops.columns is None or len(block.start) <= loops.few:
+    if not loops.compiled or len(block.start) <= loops.few:
         return _few(buf, block, levels)
     start = block.start - block.base
-    found, is_ascii = loops.columns(buf, start, start + block.size)
+    found, is_ascii = columns(buf, start, start + block.size)
     unusual = ~is_ascii
     if SCHEDULE_TOPIC in found.topics:
         unusual |= found.topic == found.topics.index(SCHEDULE_TOPIC)

@@ -7,7 +7,7 @@ For compiled loops room is made here for what they write, and what is left of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,32 +29,16 @@ _HOST = 27
 
 
 class Kernels(NamedTuple):
-    """One implementation of the inner loops.
+    """Who runs the inner loops.
 
     @ivar few: Up to so many records the scalar codec is faster.
-    @ivar properties: L{kernels_numpy.properties} or its twin.
-    @ivar columns: L{columns}; elsewhere the scalar codec reads what dispatch needs.
-    @ivar sound: L{sound}; in numpy records are
-        followed, then checked.
-    @ivar heads: L{heads}; in numpy records are
-        followed, checked and read one after the other.
-    @ivar gather: L{gather<rmqha.wire.lane.columns_run.gather>}; in numpy Arrow does it.
+    @ivar compiled: Whether they are those of this module.  Without, records are followed, checked
+        and read one after the other, the scalar codec reads what dispatch needs, and Arrow copies
+        strings.
     """
 
     few: int
-    properties: Callable[
-        [memoryview, Array, Array, Sequence[bytes], bool], kernels_numpy.Properties
-    ]
-    columns: (
-        Callable[[memoryview, Array, Array], tuple[kernels_numpy.DispatchRows, Array]] | None
-    ) = None
-    sound: Callable[[memoryview, int, int, bool, int, bool], Array] | None = None
-    heads: (
-        Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns] | None
-    ) = None
-    gather: Callable[[memoryview, Array, Array, Array], None] | None = None
-    hosts: Callable[[Array, Array], tuple[Array, Array]] | None = None
-    offset_ids: Callable[[Array, Array, Array], Array] | None = None
+    compiled: bool
 
 
 def sound(
@@ -182,7 +166,11 @@ def columns(
 def properties(
     buf: memoryview, starts: Array, ends: Array, names: Sequence[bytes], pairs: bool
 ) -> kernels_numpy.Properties:
-    """See L{rmqha.wire.columnar.kernels_numpy.properties}."""
+    """Find properties by name in many records, and all pairs if asked, by the loops in use: see
+    L{rmqha.wire.columnar.kernels_numpy.properties}.
+    """
+    if not _chosen.compiled:
+        return kernels_numpy.properties(buf, starts, ends, names, pairs)
     rows = len(starts)
     found_start, found_end = np.zeros((2, len(names), rows), np.int64)
     room = int((ends - starts).sum()) + 4 * rows if pairs else 0
@@ -241,10 +229,8 @@ def offset_ids(ips: Array, ports: Array, places: Array) -> Array:
 
 # Measured: numpy costs about 60 microseconds before its first record, a compiled call 10; the
 # scalar codec about 2 a record.
-NUMPY = Kernels(24, kernels_numpy.properties)
-_chosen = NUMPY
-if COMPILED:
-    _chosen = Kernels(4, properties, columns, sound, heads, columns_run.gather, hosts, offset_ids)
+NUMPY = Kernels(24, compiled=False)
+_chosen = Kernels(4, compiled=True) if COMPILED else NUMPY
 
 
 def chosen() -> Kernels:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from attrs import field, frozen
 
-from rmqha.wire.columnar.kernels import chosen
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.kernels_numpy import crcs, follow, leading, rules
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.record import Fault, check
@@ -74,9 +74,9 @@ def walk(
     @param sound: Positions of records that were checked already, and where the last one ends.
     """
     stop = min(limit, file_end) - base
-    loops = chosen()
-    if sound is None and loops.sound is not None:
-        sound = loops.sound(buf, base, stop, crc, max_size, nul_is_torn)
+    loops = kernels.chosen()
+    if sound is None and loops.compiled:
+        sound = kernels.sound(buf, base, stop, crc, max_size, nul_is_torn)
     if sound is not None:
         chain = sound
     else:
