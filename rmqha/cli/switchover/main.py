@@ -85,24 +85,6 @@ def switchover(
     if check and back:
         raise click.UsageError("--check and --back exclude each other")
     given = {act: commands[act.name.lower()] for act in Act}
-    _run(
-        (master, slave),
-        {act: command for act, command in given.items() if command},
-        SwitchoverJournal(journal),
-        timeout,
-        access,
-        lambda change: change.check() if check else change.back() if back else change.run(),
-    )
-
-
-def _run(
-    pair: tuple[str, str],
-    commands: dict[Act, str],
-    journal: SwitchoverJournal,
-    timeout: float,
-    access: Access,
-    what: Callable[[Switchover], Any],
-) -> None:
     begun = time.monotonic()
 
     def say(text: str) -> None:
@@ -110,10 +92,9 @@ def _run(
 
     async def done(reactor: Any) -> None:
         async with access.client(reactor) as client:
-            old, new = (AskedBroker(address, client) for address in pair)
-            hands = Hands(
-                commands, journal.path.with_name(f"{journal.path.name}.pid"), reactor, say
-            )
+            old, new = (AskedBroker(address, client) for address in (master, slave))
+            process = journal.with_name(f"{journal.name}.pid")
+            hands = Hands({act: each for act, each in given.items() if each}, process, reactor, say)
 
             def interrupt() -> None:
                 if hands.interrupt():
@@ -123,14 +104,14 @@ def _run(
             change = Switchover(
                 old=old,
                 new=new,
-                journal=journal,
+                journal=SwitchoverJournal(journal),
                 hands=hands,
                 say=say,
                 waiting=Patience(clock=reactor, say=say, timeout=timeout),
                 now_ms=lambda: int(time.time() * 1000),
             )
             try:
-                await what(change)
+                await (change.check() if check else change.back() if back else change.run())
             except Interrupted as error:
                 say(str(error))
                 raise click.Abort from error
