@@ -383,11 +383,7 @@ class RouteTable:
             {
                 "address": address,
                 "brokerName": live.broker.name,
-                "brokerId": next(
-                    number
-                    for number, at in self._brokers[live.broker.name].broker_addrs.items()
-                    if at == address
-                ),
+                "brokerId": live.broker.id,
                 "cluster": self._brokers[live.broker.name].cluster,
                 "haAddress": live.broker.ha_address,
                 "masterEpoch": live.broker.epoch,
