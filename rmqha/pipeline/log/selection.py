@@ -133,7 +133,7 @@ class Selection:
 def _refine(heads: FixedFields, kept: Array, wanted: Callable[[bytes], bool]) -> None:
     """Keep of the records that are kept those whose property strings are wanted."""
     rows = np.flatnonzero(kept)
-    starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
+    starts, ends = heads.layout.properties[rows].tolist(), heads.end[rows].tolist()
     kept[rows] = [
         wanted(bytes(heads.buf[start:end])) for start, end in zip(starts, ends, strict=True)
     ]

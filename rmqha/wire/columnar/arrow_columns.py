@@ -253,7 +253,7 @@ def _body(rows: ColumnSource) -> Any:
     if heads.fields is not None and heads.fields.bodies is not None:
         column = strung(*heads.fields.bodies, pa.binary())
     else:
-        column = binaries(heads.buf, heads.body, heads.body_end)
+        column = binaries(heads.buf, heads.layout.body, heads.body_end)
     if not rows.bodies:
         return column
     numbers = np.arange(len(heads))
@@ -319,7 +319,7 @@ def _headers(rows: ColumnSource) -> Any:
 
 def _raw_properties(rows: ColumnSource) -> Any:
     heads = rows.heads
-    column = binaries(heads.buf, heads.properties_start, heads.end, utf8=rows.ascii)
+    column = binaries(heads.buf, heads.layout.properties, heads.end, utf8=rows.ascii)
     return column if rows.ascii else as_text(column)
 
 
@@ -459,7 +459,7 @@ class BatchMaker:
         found = None
         if self._names or self._pairs:
             found = kernels.properties(
-                heads.buf, heads.properties_start, heads.end, self._names, self._pairs
+                heads.buf, heads.layout.properties, heads.end, self._names, self._pairs
             )
         rows = ColumnSource(heads, base, found, self._names, bodies, *self._broker)
         if not self._columns:

@@ -222,7 +222,7 @@ class Decoder:
             if total > self._most:
                 return bodies, row
             start, size, flags = (int(a[row]) for a in (heads.start, heads.size, heads.sys_flag))
-            body = heads.buf[int(heads.body[row]) : int(heads.body_end[row])]
+            body = heads.buf[int(heads.layout.body[row]) : int(heads.body_end[row])]
             try:
                 bodies[row] = inflate(flags, body, self._most)
             except ValueError as error:

@@ -104,20 +104,10 @@ class FixedFields:
             return self.fields.layout
         return layout(self.buf, self.start)
 
-    @property
-    def body(self) -> Array:
-        """Position of the body's first byte."""
-        return self.layout.body
-
     @cached_property
     def body_end(self) -> Array:
         """Position just past the body."""
         return self.layout.body + self.layout.body_length
-
-    @property
-    def properties_start(self) -> Array:
-        """Position of the first byte of the properties."""
-        return self.layout.properties
 
     @cached_property
     def end(self) -> Array:
