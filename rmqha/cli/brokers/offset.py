@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from attrs import frozen
+from attrs import asdict, frozen
 from twisted.internet.error import ConnectionClosed
 
 from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
@@ -69,12 +69,7 @@ class QueueMove:
     after: int
 
     def row(self) -> dict[str, Any]:
-        return {
-            "broker": self.broker.address,
-            "queue": self.queue,
-            "before": self.before,
-            "after": self.after,
-        }
+        return asdict(self, recurse=False) | {"broker": self.broker.address}
 
 
 @click.group(cls=Commands)

@@ -121,6 +121,14 @@ def render_point(point: Point) -> bytes:
     return json.dumps({"version": VERSION, **asdict(point)}, indent=1).encode() + b"\n"
 
 
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("confirm", "durable", "min_offset", "time"), int),
+    **dict.fromkeys(("broker_name", "generation", "cluster", "sum"), str),
+    "closed": bool,
+}
+"""What stands in each point."""
+
+
 def parse_point(raw: bytes) -> Point:
     """Read the file of a point.
 
@@ -131,21 +139,13 @@ def parse_point(raw: bytes) -> Point:
         if table["version"] != VERSION:
             raise PointInvalid(f"version {table['version']}, expected {VERSION}")
         point = Point(
-            confirm=_value(table, "confirm", int),
-            durable=_value(table, "durable", int),
-            min_offset=_value(table, "min_offset", int),
-            broker_name=_value(table, "broker_name", str),
-            generation=_value(table, "generation", str),
-            cluster=_value(table, "cluster", str),
+            **{name: _value(table, name, kind) for name, kind in _KINDS.items()},
             first=_value(table, "first", int) if table["sum"] else -1,
-            sum=_value(table, "sum", str),
-            closed=_value(table, "closed", bool),
             tail=None if table["tail"] is None else _value(table, "tail", int),
             cuts=tuple(
                 Cut(_value(cut, "at", int), _value(cut, "time", int), Why(cut["why"]))
                 for cut in table["cuts"]
             ),
-            time=_value(table, "time", int),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PointInvalid(f"{type(error).__name__}: {error}") from error
