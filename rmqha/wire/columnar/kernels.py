@@ -79,20 +79,8 @@ def heads(
         # Cleared for every block: as long as it has to be, which is short.
         topics, odd = np.zeros((4, 2 * room), np.int64), np.zeros(room, np.uint8)
         rows = columns_run.heads(
-            buf,
-            base,
-            stop,
-            crc,
-            max_size,
-            nul_is_torn,
-            chain,
-            narrow,
-            wide,
-            places,
-            topics,
-            odd,
-            ends,
-            copies,
+            *(buf, base, stop, crc, max_size, nul_is_torn),
+            *(chain, narrow, wide, places, topics, odd, ends, copies),
         )
         room *= 16
     numbers = narrow[9, :rows]
@@ -149,18 +137,11 @@ def columns(
         count, keys = columns_run.columns(
             buf, starts, ends, narrow, wide, is_ascii.view(np.uint8), record, hashes, topics
         )
-    found = kernels_numpy.DispatchRows(
-        _names(buf, topics, count),
-        narrow[0],
-        narrow[1],
-        wide[0],
-        narrow[2],
-        wide[1],
-        wide[2],
-        record[:keys].copy(),
-        hashes[:keys].copy(),
-    )
-    return found, is_ascii
+    names, key_rows = _names(buf, topics, count), (record[:keys].copy(), hashes[:keys].copy())
+    topic, queue_id, sys_flag = narrow
+    queue_offset, stored, tags = wide
+    fixed = topic, queue_id, queue_offset, sys_flag, stored, tags
+    return kernels_numpy.DispatchRows(names, *fixed, *key_rows), is_ascii
 
 
 def properties(
@@ -179,20 +160,9 @@ def properties(
     # A pair takes 4 bytes at least, its two marks among them; a row's last has one mark.
     text_ends = np.zeros((2, room // 4 + 1 if pairs else 0), np.int32)
     texts = np.empty((2, room), np.uint8)
+    asked = buf, starts, ends, b"".join(names), np.cumsum([0, *map(len, names)])
     total = columns_run.properties(
-        buf,
-        starts,
-        ends,
-        b"".join(names),
-        np.cumsum([0, *map(len, names)]),
-        found_start,
-        found_end,
-        pairs,
-        counts,
-        places,
-        many,
-        text_ends,
-        texts,
+        *asked, found_start, found_end, pairs, counts, places, many, text_ends, texts
     )
     if many[:-1].any():
         return kernels_numpy.properties(buf, starts, ends, names, pairs)

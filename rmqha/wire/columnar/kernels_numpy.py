@@ -50,19 +50,6 @@ _HEAD = np.dtype(
 )
 
 
-class Bodies(NamedTuple):
-    """The bodies of records that break no rule, as far as their CRC is not asked.
-
-    @ivar start: Positions of their first bytes, one a record.
-    @ivar end: Positions just past them.
-    @ivar crc: What the records say their CRC is, signed.
-    """
-
-    start: Array
-    end: Array
-    crc: Array
-
-
 class DispatchRows(NamedTuple):
     """What dispatch needs of many records, one row a record.
 
@@ -231,28 +218,16 @@ def crcs(buf: memoryview, starts: Array, ends: Array) -> Array:
     return np.fromiter(map(crc32, slices(buf, starts, ends)), np.uint32, len(starts))
 
 
-class _Text(NamedTuple):
+def _text(
+    buf: memoryview, starts: Array, ends: Array
+) -> tuple[bytearray, Array, Array, Array, Array]:
     """Property strings one behind the other, each closed with the byte that ends a pair, so
     that no pair reaches into the next row; and all segments between such bytes.
 
-    @ivar row_ends: Where each row's string ends in C{text}.
-    @ivar opens: Where each segment starts.
-    @ivar splits: Its first byte that ends a name; any place behind it if it has none.
-    @ivar closes: Where it ends.
+    @return: The text; where each row's string ends in it; of each segment where it starts, its
+        first byte that ends a name, which is any place behind it if it has none, and where it
+        ends.
     """
-
-    text: bytearray
-    row_ends: Array
-    opens: Array
-    splits: Array
-    closes: Array
-
-    def rows(self, opens: Array) -> Array:
-        """The rows of segments, by where they start."""
-        return np.searchsorted(self.row_ends, opens, side="right")
-
-
-def _text(buf: memoryview, starts: Array, ends: Array) -> _Text:
     lengths = ends - starts
     row_ends = np.cumsum(lengths + 1)
     text = bytearray(b"\x02") * int(row_ends[-1])
@@ -262,7 +237,7 @@ def _text(buf: memoryview, starts: Array, ends: Array) -> _Text:
     closes = np.flatnonzero(data == _PAIR_ENDS)
     opens = np.concatenate((np.zeros(1, np.int64), closes[:-1] + 1))
     marks = np.append(np.flatnonzero(data == _NAME_ENDS), len(text))
-    return _Text(text, row_ends, opens, marks[np.searchsorted(marks, opens)], closes)
+    return text, row_ends, opens, marks[np.searchsorted(marks, opens)], closes
 
 
 class Properties(NamedTuple):
@@ -301,24 +276,24 @@ def properties(
     none = np.empty(0, np.int32)
     if not len(starts):
         return Properties(found_start, found_end, none, none)
-    found = _text(buf, starts, ends)
-    real = np.flatnonzero((found.splits > found.opens) & (found.splits < found.closes - 1))
-    opens, splits, closes = found.opens[real], found.splits[real], found.closes[real]
-    rows = found.rows(opens)
+    text, row_ends, opens, splits, closes = _text(buf, starts, ends)
+    real = np.flatnonzero((splits > opens) & (splits < closes - 1))
+    opens, splits, closes = opens[real], splits[real], closes[real]
+    rows = np.searchsorted(row_ends, opens, side="right")
     lengths = splits - opens
     # From a place in the text to the same in the buffer.
-    shift = (ends - found.row_ends + 1)[rows]
+    shift = (ends - row_ends + 1)[rows]
     for number, name in enumerate(names):
         same = np.flatnonzero(lengths == len(name))
         if len(same):
-            same = same[overlapping(found.text, f"S{len(name)}")[opens[same]] == name]
+            same = same[overlapping(text, f"S{len(name)}")[opens[same]] == name]
         # Where a name is written twice the last one stays, as numpy assigns in order.
         found_start[number, rows[same]] = splits[same] + 1 + shift[same]
         found_end[number, rows[same]] = closes[same] + shift[same]
     if not pairs:
         return Properties(found_start, found_end, none, none)
     places = np.stack((opens, splits, splits + 1, closes), 1) + shift[:, None]
-    kept = _last_of_each(found.text, rows, opens, lengths)
+    kept = _last_of_each(text, rows, opens, lengths)
     return Properties(
         found_start,
         found_end,
@@ -352,10 +327,14 @@ def _last_of_each(text: bytearray, rows: Array, opens: Array, lengths: Array) ->
     return kept
 
 
-def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: bool) -> Bodies:
+def rules(
+    buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: bool
+) -> tuple[Array, Array, Array]:
     """Find the records before the first that breaks a rule other than that of the CRC.
 
     @param chain: What L{follow} returned.
+    @return: Of the body of each, where its first byte is, where it ends, and what the record says
+        that its CRC is, signed.
     """
     position, size = chain[:-1], np.diff(chain)
     head = heads(buf, position)
@@ -385,7 +364,7 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
     count = leading(good)
     start = at.body[:count]
     crc = head["body_crc"][:count].astype(np.int32)
-    return Bodies(start, start + at.body_length[:count], crc)
+    return start, start + at.body_length[:count], crc
 
 
 def leading(good: Array) -> int:

@@ -127,8 +127,7 @@ def _good(
 
     @param chain: What L{follow<rmqha.wire.columnar.kernels_numpy.follow>} returned.
     """
-    bodies = rules(buf, base, chain, max_size, nul_is_torn)
+    start, end, said = rules(buf, base, chain, max_size, nul_is_torn)
     if not crc:
-        return len(bodies.start)
-    found = crcs(buf, bodies.start, bodies.end) & 0x7FFFFFFF
-    return leading((found == bodies.crc) | (bodies.start == bodies.end))
+        return len(start)
+    return leading((crcs(buf, start, end) & 0x7FFFFFFF == said) | (start == end))
