@@ -30,14 +30,8 @@ _SIZE = Struct(">i")
 _PAIR_ENDS, _NAME_ENDS = 2, 1
 
 _NAMED = (
-    "magic",
-    "body_crc",
-    "queue_id",
-    "queue_offset",
-    "physical_offset",
-    "sys_flag",
-    "store_timestamp",
-    "body_length",
+    *("magic", "body_crc", "queue_id", "queue_offset", "physical_offset"),
+    *("sys_flag", "store_timestamp", "body_length"),
 )
 # Fixed fields of a record with hosts of IPv4.
 _HEAD = np.dtype(
@@ -126,22 +120,12 @@ class FixedColumns(NamedTuple):
 
 
 NARROW = (
-    "body_crc",
-    "queue_id",
-    "flag",
-    "sys_flag",
-    "born_ip",
-    "born_port",
-    "store_ip",
-    "store_port",
-    "reconsume_times",
+    *("body_crc", "queue_id", "flag", "sys_flag"),
+    *("born_ip", "born_port", "store_ip", "store_port", "reconsume_times"),
 )
 WIDE = (
-    "queue_offset",
-    "physical_offset",
-    "born_timestamp",
-    "store_timestamp",
-    "prepared_transaction_offset",
+    *("queue_offset", "physical_offset"),
+    *("born_timestamp", "store_timestamp", "prepared_transaction_offset"),
 )
 
 
