@@ -11,7 +11,7 @@ import click
 import treq
 from rich.filesize import decimal
 
-from rmqha.cli.common import TLS, Unreachable, Whole, bar, in_reactor
+from rmqha.cli.common import TLS, F, Unreachable, Whole, bar, in_reactor
 from rmqha.cli.local_nodes import LocalNodeFailed, LocalNodes
 from rmqha.cli.nodes.arguments import checked
 from rmqha.cli.reach import Access
@@ -66,12 +66,13 @@ _MASTER = click.argument("master", metavar="HOST[:PORT]")
 _STORE = click.argument("store", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 
 
+def _of_a_copy(command: F) -> F:
+    """Give a command what says which master is copied, and where."""
+    return _MASTER(_STORE(_CONF(_ID(TLS(command)))))
+
+
 @click.command()
-@_MASTER
-@_STORE
-@_CONF
-@_ID
-@TLS
+@_of_a_copy
 def clone(master: str, store: Path, conf: Path | None, number: int, tls: ToolTls) -> None:
     """Copy all that a running master has into DIR, for a slave that is started on it then.
 
@@ -84,11 +85,7 @@ def clone(master: str, store: Path, conf: Path | None, number: int, tls: ToolTls
 
 
 @click.command()
-@_MASTER
-@_STORE
-@_CONF
-@_ID
-@TLS
+@_of_a_copy
 def reinit(master: str, store: Path, conf: Path | None, number: int, tls: ToolTls) -> None:
     """Make a slave of a running master in place of what DIR had: an old master, whose log parted.
 
