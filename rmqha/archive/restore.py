@@ -32,13 +32,13 @@ from rmqha.ha.promotion import Promotion, promote
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import file_name
-from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.published import DELETED
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import next_valid, scan
 from rmqha.logfiles.walk_file import Walked
 from rmqha.reserve import NO_SPACE
-from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
+from rmqha.store.derived.rebuild import RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import write_all, zero_range
 from rmqha.store.files.owner import as_owner

@@ -20,10 +20,10 @@ from rmqha.config.values import ENDPOINT
 from rmqha.errors import Refused
 from rmqha.ha.states import SyncState
 from rmqha.logfiles import json_table
+from rmqha.logfiles.offline_log import Progress
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AskedNode, broker_of
 from rmqha.nodes.poll import Look
-from rmqha.store.derived.rebuild import Progress
 from rmqha.store.files.lock import is_locked
 from rmqha.wire.store_layout import LOCK
 

@@ -39,9 +39,9 @@ from rmqha.errors import (
     RemotingUnreachable,
     RmqhaError,
 )
+from rmqha.logfiles.offline_log import Progress as Told
 from rmqha.net.tls.tool_tls import ToolTls, read_tool_tls
 from rmqha.priority import Priority
-from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings
 
 T = TypeVar("T")

@@ -28,14 +28,13 @@ from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
 from rmqha.ha.slave.reconnect import NEXT_QUESTION, SingleConnection, guarded
-from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.offline.compare import (
     Beyond,
     FirstDifference,
     LogComparison,
-    Progress,
     beyond,
     record_start,
     valid_end,

@@ -43,6 +43,7 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import STRAY
 from rmqha.logfiles.log_writer import LogWriter
+from rmqha.logfiles.offline_log import Progress
 from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.reader import LogReader
@@ -64,7 +65,7 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
 from rmqha.store.log.truncate import pending
-from rmqha.store.offline.verify import LogCheck, Progress
+from rmqha.store.offline.verify import LogCheck
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store

@@ -25,6 +25,7 @@ from attrs import frozen
 
 from rmqha import reserve
 from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
+from rmqha.logfiles.blocks.open_file import opened
 from rmqha.wire.store_layout import BACKUP_SUFFIX, NEW_SUFFIX
 
 Table = dict[str | int, Any]
@@ -59,6 +60,15 @@ class Generation:
 def read(path: Path) -> Table | None:
     """Read a table, or its previous generation, as L{read_generation} does."""
     return read_generation(path).table
+
+
+def number_in(path: Path, name: str) -> int:
+    """One number of a table, whatever else it holds; 0 if it has none, or is no table."""
+    try:
+        number = (read(path) or {}).get(name)
+    except TableUnreadable:
+        return 0
+    return number if type(number) is int else 0
 
 
 def read_generation(path: Path) -> Generation:
@@ -231,11 +241,18 @@ def _keep(path: Path, old: Path) -> None:
 
 def fsync_folder(folder: Path) -> None:
     """Make names created or removed in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Remove a table, durably; the generation before it first, as alone that would be taken for
+    the table.
+    """
+    for each in (_beside(path, BACKUP_SUFFIX), path):
+        if each.exists():
+            each.unlink()
+            fsync_folder(path.parent)
 
 
 def make_folder(folder: Path) -> None:
@@ -244,6 +261,17 @@ def make_folder(folder: Path) -> None:
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
         fsync_folder(each.parent)
+
+
+def replace_bytes(path: Path, data: bytes, beside: str = NEW_SUFFIX) -> None:
+    """Replace a file as a whole, durably: readers find the old one or the new one.
+
+    @param beside: What the new one is called behind the name, until it is whole.
+    """
+    new = _beside(path, beside)
+    _write(new, data)
+    os.replace(new, path)
+    fsync_folder(path.parent)
 
 
 def _write(path: Path, data: bytes) -> None:

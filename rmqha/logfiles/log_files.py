@@ -11,26 +11,32 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial, wraps
 from logging import getLogger
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from attrs import field, frozen
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.blocks.open_file import OpenLogFile
+from rmqha.logfiles.blocks.open_file import OpenLogFile, opened
 from rmqha.logfiles.listing import LogFile, likely_size, list_log, log_folder, root_of
+from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES, MIN_BLANK
+from rmqha.wire.log.record import magic_at, stored_at
 from rmqha.wire.store_layout import COMMITLOG
 
 DLEDGER = "dledger-*/data"
 """Folder of the log of a store whose brokers agree by DLedger, one for each of them."""
 
 _LOOKS = 5
+# Bytes of a record up to its store time, with a born host of IPv6.
+_STORED_BY = FIELDS["store_timestamp"].place.stop + IP6_EXTRA
 """Times a log is looked at anew because a file was deleted meanwhile."""
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 _log = getLogger(__name__)
 
@@ -143,14 +149,24 @@ def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
         yield start, end if following is None else min(end, following)
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """A file's descriptor for the time of a block."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def first_stored(places: Iterable[tuple[Path, int]]) -> int | None:
+    """Store time of the first record at or behind a place, C{None} if it cannot be told.
+
+    @param places: Files, and where a record may be in them: the place itself, and, as that may be
+        a blank or the end of a file, where the next file begins.
+    @return: In milliseconds since 1970.
+    """
+    for path, place in places:
+        try:
+            with opened(path) as fd:
+                head = os.pread(fd, _STORED_BY, place)
+        except OSError:
+            continue
+        if len(head) == _STORED_BY and head[4:8] in MAGIC_BYTES:
+            return stored_at(head, 0)
+        if len(head) >= MIN_BLANK and magic_at(head, 0) != MAGIC_BLANK:
+            return None
+    return None
 
 
 def opened_log(file: LogFile) -> closing[OpenLogFile]:
@@ -171,3 +187,13 @@ def settled(look: Callable[[], _T]) -> _T:
         except FileNotFoundError as error:
             _log.info("a log file changed while it was read, reading again: %s", error)
     return look()
+
+
+def settling(look: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Have a function look at logs as L{settled} does."""
+
+    @wraps(look)
+    def looking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return settled(partial(look, *args, **kwargs))
+
+    return looking

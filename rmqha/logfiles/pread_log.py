@@ -7,7 +7,6 @@ is not there.  What a short file lacks reads as zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from attrs import define, field
@@ -31,12 +30,10 @@ class PreadLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._read is not None:
             self._read.close()
         self._read, self._file = None, None
@@ -98,7 +95,7 @@ class PreadLog:
     def _open(self, file: LogFile) -> OpenLogFile:
         if self._read is None or self._file is not file:
             read = file.open()
-            self.__exit__(None, None, None)
+            self._close()
             self._read, self._file = read, file
         return self._read
 

@@ -16,9 +16,9 @@ from attrs import field, frozen
 
 from rmqha.errors import FileUnreadable, PointInvalid, TableUnreadable
 from rmqha.logfiles import json_table
-from rmqha.logfiles.blocks.open_file import read_at
+from rmqha.logfiles.blocks.open_file import opened, read_at
 from rmqha.logfiles.listing import file_name
-from rmqha.logfiles.log_files import LogFiles, opened, opened_log
+from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc

@@ -26,15 +26,14 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.errors import LogShortened, TableUnreadable
+from rmqha.errors import LogShortened
 from rmqha.logfiles import json_table
-from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import EPOCH_FILE, epoch_or_none
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.log import record_checksums
 from rmqha.store.published import publish
-from rmqha.wire.store_layout import BACKUP_SUFFIX, DISPATCHED, EPOCH, LOST_TAIL, OWN_FOLDER, POINT
+from rmqha.wire.store_layout import DISPATCHED, EPOCH, LOST_TAIL, OWN_FOLDER, POINT
 
 
 @frozen
@@ -81,16 +80,7 @@ def _durable(root: Path) -> Iterator[tuple[int, str]]:
     epoch = epoch_or_none(root)
     if epoch is not None and epoch.get("master", True) is True:
         yield epoch["start"] if epoch["closed"] is True else epoch["end"], EPOCH
-    yield _remembered(root), LOST_TAIL
-
-
-def _remembered(root: Path) -> int:
-    try:
-        table = json_table.read(root / OWN_FOLDER / LOST_TAIL)
-    except TableUnreadable:
-        return 0
-    to = table.get("to") if table else None
-    return to if type(to) is int else 0
+    yield json_table.number_in(root / OWN_FOLDER / LOST_TAIL, "to"), LOST_TAIL
 
 
 def remember(root: Path, lost: LostTail) -> None:
@@ -105,7 +95,7 @@ def remember(root: Path, lost: LostTail) -> None:
 
 def forget(root: Path) -> None:
     """The loss was made good, or an operator has accepted it."""
-    _remove(root / OWN_FOLDER / LOST_TAIL)
+    json_table.remove(root / OWN_FOLDER / LOST_TAIL)
 
 
 def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
@@ -116,7 +106,7 @@ def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
     """
     publish.lower(root, at, now_ms)
     if dispatch_mark.known_durable(mark_path(root)) > at:
-        _remove(mark_path(root))
+        json_table.remove(mark_path(root))
     epoch = epoch_or_none(root)
     if epoch is not None and max(epoch["start"], epoch["end"]) > at:
         start, end = min(epoch["start"], at), min(epoch["end"], at)
@@ -129,11 +119,3 @@ def begin_anew(root: Path, now_ms: Callable[[], int]) -> None:
     record_checksums.remove(root)
     lower(root, 0, now_ms)
     forget(root)
-
-
-def _remove(path: Path) -> None:
-    # The generation before it first: alone it would be taken for it.
-    for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
-        if name.exists():
-            name.unlink()
-            fsync_folder(path.parent)

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
+from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
@@ -235,7 +236,7 @@ class Opener:
             # No mark, no clean stop: everything is held against the log.
             crashed = True
             self._copied.forget(repair.ranges)
-            dispatch_mark.drop(mark_path(root))
+            json_table.remove(mark_path(root))
             finish_repair(root, repair, self.environment.step)
         log = CommitLog(
             folder=folder, end=recovery.end, allocator=Allocator(self.environment.in_thread)

@@ -13,9 +13,7 @@ from pathlib import Path
 from attrs import asdict, field, frozen
 
 from rmqha.logfiles import json_table, typed_table
-from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.typed_table import Long, Natural
-from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
 class Phase(IntEnum):
@@ -83,7 +81,4 @@ class SwitchoverJournal:
 
     def remove(self) -> None:
         """Nothing is under way any more."""
-        # In this order: without the first, the second would count.
-        for path in (self.path.with_name(self.path.name + BACKUP_SUFFIX), self.path):
-            path.unlink(missing_ok=True)
-        fsync_folder(self.path.parent)
+        json_table.remove(self.path)

@@ -29,8 +29,8 @@ from rmqha.config.values import ENDPOINT
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import ha_endpoint
+from rmqha.logfiles.offline_log import Progress
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.store.derived.rebuild import Progress
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.wire.log.log_identity import LogIdentity
 

@@ -84,37 +84,30 @@ BLOCK = 8 << 20
 """Bytes read at once: few enough to stay in the cache, many enough for numpy."""
 
 
+@define(eq=False)
 class Blocks:
     """Read one file front to back into one buffer, keeping what was not used yet.
 
-    @ivar base: Physical offset of the first byte of L{view}.
+    @ivar file: The open file.
+    @ivar file_start: Physical offset of its first byte.
+    @ivar base: Physical offset of the first byte of L{view}: at first where to read from.
+    @ivar stop: Where to stop.
+    @ivar read: How to read.
+    @ivar size: Bytes of the buffer; it grows for a longer record.
     @ivar view: The bytes at hand; the next L{more} makes it invalid.
     """
 
-    def __init__(
-        self,
-        file: OpenLogFile,
-        file_start: int,
-        start: int,
-        stop: int,
-        *,
-        read: Read = plain,
-        size: int = BLOCK,
-    ) -> None:
-        """@param file: The open file.
-        @param file_start: Physical offset of its first byte.
-        @param start: Where to read from, a physical offset.
-        @param stop: Where to stop.
-        @param read: How.
-        @param size: Bytes of the buffer; it grows for a longer record.
-        """
-        self._file = file
-        self._read = read
-        self._shift = file_start
-        self._stop = stop
-        self._buffer = memoryview(bytearray(min(size, stop - start)))
-        self._held = 0
-        self.base = start
+    _file: OpenLogFile
+    _file_start: int
+    base: int
+    _stop: int
+    _read: Read = field(default=plain, kw_only=True)
+    _size: int = field(default=BLOCK, kw_only=True)
+    _held: int = field(default=0, init=False)
+    _buffer: memoryview = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._buffer = memoryview(bytearray(min(self._size, self._stop - self.base)))
 
     @property
     def view(self) -> memoryview:
@@ -142,7 +135,7 @@ class Blocks:
         self._held = rest
         end = min(len(self._buffer), self._stop - self.base)
         while self._held < end:
-            place = self.base + self._held - self._shift
+            place = self.base + self._held - self._file_start
             count = self._read(self._file, self._buffer[self._held : end], place)
             if not count:
                 break

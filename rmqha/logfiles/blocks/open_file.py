@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, Self
 
 from attrs import frozen
+
+
+@contextmanager
+def opened(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A file's descriptor for the time of a block."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class OpenLogFile(Protocol):

@@ -7,7 +7,6 @@ are those since the first record was stored that the stream has not read yet.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,16 +17,12 @@ from attrs import field, frozen
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqha.errors import NotAStore, RmqhaError
-from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, first_stored
 from rmqha.pipeline.log.errors import LogEndsBefore
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import from_json
 from rmqha.pipeline.log.topic_parts import bytes_of_topics
-from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BYTES
 from rmqha.wire.log.published import SPAN
-
-_SYS_FLAG, _STORED = FIELDS["sys_flag"], FIELDS["store_timestamp"]
-_HEAD = _STORED.place.stop + IP6_EXTRA
 
 
 @frozen(kw_only=True)
@@ -124,17 +119,9 @@ def _since(path: Path | None, offset: int) -> float | None:
 
 def _stored(path: Path, offset: int) -> int | None:
     files = LogFiles.find(path)
-    for start in (offset, None):
-        file = files.at(offset) if start is not None else files.above(offset)
-        if file is None:
-            continue
-        with opened(file.path) as fd:
-            head = os.pread(fd, _HEAD, offset - file.start if start is not None else 0)
-        if head[4:8] in MAGIC_BYTES:
-            flags = int.from_bytes(head[_SYS_FLAG.place], "big")
-            place = _STORED.offset(flags)
-            return int.from_bytes(head[place : place + _STORED.size], "big")
-    return None
+    here, above = files.at(offset), files.above(offset)
+    places = [(here.path, offset - here.start)] if here is not None else []
+    return first_stored([*places, *([(above.path, 0)] if above is not None else [])])
 
 
 class Listener(StreamingQueryListener):

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.json_table import replace_bytes
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, fingerprint, read_splits
 from rmqha.pipeline.log.positions import Position
@@ -58,13 +58,7 @@ def write_positions(root: Path, positions: Iterable[tuple[int, Position]]) -> No
 
 def replace(path: Path, data: bytes) -> None:
     """Replace a file as a whole, durably, also where a task is done twice at a time."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}{NEW_SUFFIX}")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-    fsync_folder(path.parent)
+    replace_bytes(path, data, f".{os.getpid()}{NEW_SUFFIX}")
 
 
 def _positions(root: Path) -> dict[int, Position]:

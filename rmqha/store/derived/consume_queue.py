@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field, frozen
 
 from rmqha.errors import DerivedFault
+from rmqha.logfiles.blocks.open_file import opened
 from rmqha.logfiles.listing import LOG_NAME, file_name
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
@@ -469,13 +470,10 @@ class ConsumeQueue(QueueEnd):
         start = position - position % self.file_size
         size = min(min(offset + count, self.max_offset) * UNIT_SIZE, start + self.file_size)
         try:
-            fd = os.open(self._path(start), os.O_RDONLY | os.O_CLOEXEC)
+            with opened(self._path(start)) as fd:
+                return os.pread(fd, size - position, position - start)
         except FileNotFoundError:
             return b""  # deleted meanwhile, with its topic
-        try:
-            return os.pread(fd, size - position, position - start)
-        finally:
-            os.close(fd)
 
     def correct_min(self, log_min: int) -> None:
         """Find L{min_offset} again, after the log's first byte moved."""

@@ -16,7 +16,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived.dispatch import DispatchMark
-from rmqha.wire.store_layout import BACKUP_SUFFIX, DISPATCHED, OWN_FOLDER
+from rmqha.wire.store_layout import DISPATCHED, OWN_FOLDER
 
 
 @frozen(kw_only=True)
@@ -78,21 +78,9 @@ def load(path: Path, log: LogReader) -> DispatchMark | None:
     return DispatchMark(offset=mark.offset, entries=mark.entries, queues=mark.queues)
 
 
-def drop(path: Path) -> None:
-    """Forget the mark: all has to be looked at again."""
-    # The generation before it first: alone it would be taken for the mark.
-    for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
-        name.unlink(missing_ok=True)
-
-
 def known_durable(path: Path) -> int:
     """Up to where the log was surely on the disk when the last mark was kept; 0 if it is not
     known.
     """
-    try:
-        # Alone: what proves a loss is not forgotten for a key that is wrong elsewhere.
-        table = json_table.read(path)
-    except TableUnreadable:
-        return 0
-    durable = table.get("durable") if table else None
-    return durable if type(durable) is int else 0
+    # Alone: what proves a loss is not forgotten for a key that is wrong elsewhere.
+    return json_table.number_in(path, "durable")

@@ -6,7 +6,7 @@ Source: docs/operations.rst, Rebuild and Verify.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
+from rmqha.logfiles.offline_log import Progress
 from rmqha.logfiles.published import read_deleted_topics
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queue import ConsumeQueue
@@ -30,9 +31,6 @@ from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX, UNIT_SIZE
-
-Progress = Callable[[int, int], None]
-"""Told how many bytes of the log are done, and of how many."""
 
 _READ_ENTRIES = 1 << 18
 

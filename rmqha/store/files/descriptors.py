@@ -25,6 +25,7 @@ from typing import TypeVar
 from attrs import define, field
 
 from rmqha.errors import FlushFailed
+from rmqha.logfiles.blocks.open_file import opened
 from rmqha.store.files.mapped import NO_DESCRIPTOR, create_whole, disk_error, write_all
 
 TELLS_ERRORS = (5, 8)
@@ -65,13 +66,10 @@ def _kernel() -> tuple[int, int]:
 
 
 def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         if _libc.syncfs(fd) != 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error), path)
-    finally:
-        os.close(fd)
 
 
 MOST_OPEN = 8192
@@ -283,35 +281,33 @@ class Descriptors:
             os.close(fd)
 
     def _sync(self, path: str) -> None:
-        # A duplicate shares the open file description, and with it the errors the
-        # kernel has kept for it; and it cannot be closed under us by the LRU.
+        def duplicate() -> int:
+            # It shares the open file description, and with it the errors the kernel has kept for
+            # it; and it cannot be closed under us by the LRU.
+            descriptor = self._descriptor(path)
+            return self._get(lambda: os.dup(descriptor), spare=path)
+
+        self._make_durable(path, duplicate, os.fdatasync)
+
+    def _sync_folder(self, folder: str) -> None:
+        mode = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self._make_durable(folder, lambda: self._get(lambda: os.open(folder, mode)), os.fsync)
+
+    def _make_durable(
+        self, path: str, descriptor: Callable[[], int], sync: Callable[[int], None]
+    ) -> None:
+        """@param descriptor: Gives one of the file, which is closed again; with the lock."""
         try:
             with self._lock:
-                descriptor = self._descriptor(path)
-                fd = self._get(lambda: os.dup(descriptor), spare=path)
+                fd = descriptor()
         except FileNotFoundError:
             return  # deleted since it was written
         except OSError as error:
             raise disk_error(error, path, 0) from error
         try:
-            os.fdatasync(fd)
+            sync(fd)
         except OSError as error:
             raise FlushFailed(path, os.strerror(error.errno or 0)) from error
-        finally:
-            os.close(fd)
-
-    def _sync_folder(self, folder: str) -> None:
-        try:
-            with self._lock:
-                fd = self._get(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise disk_error(error, folder, 0) from error
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            raise FlushFailed(folder, os.strerror(error.errno or 0)) from error
         finally:
             os.close(fd)
 

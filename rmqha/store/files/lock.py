@@ -17,6 +17,7 @@ from pathlib import Path
 from attrs import define, field
 
 from rmqha.errors import StoreLocked
+from rmqha.logfiles.blocks.open_file import opened
 
 LOCK_TEXT = b"lock"
 """What a broker writes into the file."""
@@ -73,11 +74,8 @@ class StoreLock:
 def is_locked(path: Path) -> bool:
     """Whether a running node, ours or a Java broker, holds a store's lock file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with opened(path) as fd:
+            answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK))
     except FileNotFoundError:
         return False
-    try:
-        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK))
-    finally:
-        os.close(fd)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

@@ -27,7 +27,7 @@ from attrs import define, field, frozen
 from twisted.python.failure import Failure
 
 from rmqha.errors import DiskFull, FileUnreadable, FlushFailed, StoreError
-from rmqha.logfiles.blocks.open_file import data_extents
+from rmqha.logfiles.blocks.open_file import data_extents, opened
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
 from rmqha.reserve import NO_SPACE
@@ -155,24 +155,19 @@ def create_whole(path: str, size: int) -> None:
     @raise OSError: If that is impossible, or the name is taken; nothing is left behind.
     """
     try:
-        fd = os.open(os.path.dirname(path), os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
-        try:
+        with opened(os.path.dirname(path), os.O_RDWR | os.O_TMPFILE) as fd:
             os.ftruncate(fd, size)
             # With a descriptor, whatever it is of, the link is followed.
             os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)
-        finally:
-            os.close(fd)
     except OSError as error:
         if error.errno in NO_SPACE | NO_DESCRIPTOR | {errno.EEXIST}:
             raise
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            os.ftruncate(fd, size)
-        except BaseException:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(fd)
+        with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+            try:
+                os.ftruncate(fd, size)
+            except BaseException:
+                os.unlink(path)
+                raise
 
 
 @define(eq=False, kw_only=True)
@@ -224,8 +219,7 @@ class MappedFile:
             try:
                 self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
-                self._say_if_none_left(error)
-                raise
+                raise disk_error(error, str(self.path), self.size) from error
         return self._fd
 
     @property
@@ -238,13 +232,8 @@ class MappedFile:
             try:
                 self._view = memoryview(mmap.mmap(self.fd, self.size))  # it takes a descriptor too
             except OSError as error:
-                self._say_if_none_left(error)
-                raise
+                raise disk_error(error, str(self.path), self.size) from error
         return self._view
-
-    def _say_if_none_left(self, error: OSError) -> None:
-        if error.errno in NO_DESCRIPTOR:
-            raise OutOfDescriptors(str(self.path), self.size) from error
 
     def allocate(self, upto: int, *, prefault: bool = False) -> None:
         """Give C{[allocated, upto)} blocks, and the rest of the last page.  Safe to call from a
@@ -266,9 +255,7 @@ class MappedFile:
                 try:
                     os.posix_fallocate(self.fd, position, upto - position)
                 except OSError as error:
-                    if error.errno in NO_SPACE:
-                        raise DiskFull(str(self.path), upto - position) from error
-                    raise
+                    raise disk_error(error, str(self.path), upto - position) from error
                 self.allocated = upto
             if view is not None:
                 # Without the lock: the reactor must never wait for this.

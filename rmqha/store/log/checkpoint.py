@@ -13,6 +13,7 @@ from typing import Self
 
 from attrs import define
 
+from rmqha.logfiles.blocks.open_file import opened
 from rmqha.store.files.mapped import disk_error
 
 CHECKPOINT_SIZE = 4096
@@ -58,14 +59,11 @@ class Checkpoint:
         @raise DiskFull: If there is no room, which can only be the first time, or no descriptor.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
+            with opened(path, os.O_RDWR | os.O_CREAT) as fd:
                 page = _NUMBERS.pack(self.log, self.queues, self.index, self.confirm)
                 os.pwrite(fd, page.ljust(CHECKPOINT_SIZE, b"\0"), 0)
                 os.ftruncate(fd, CHECKPOINT_SIZE)
                 os.fsync(fd)
-            finally:
-                os.close(fd)
         except OSError as error:
             raise disk_error(error, str(path), CHECKPOINT_SIZE) from error
 

@@ -10,7 +10,7 @@ from threading import Lock
 
 from rmqha.logfiles import json_table
 from rmqha.wire.log.copied_damage import CopiedDamage
-from rmqha.wire.store_layout import BACKUP_SUFFIX, COPIED_DAMAGE, OWN_FOLDER
+from rmqha.wire.store_layout import COPIED_DAMAGE, OWN_FOLDER
 
 _saving = Lock()
 
@@ -26,6 +26,4 @@ def save(root: Path, copied: CopiedDamage) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             json_table.replace(path, copied.as_table())
             return
-        # The generation before it first: alone it would be taken for the table.
-        for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
-            name.unlink(missing_ok=True)
+        json_table.remove(path)

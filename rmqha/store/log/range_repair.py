@@ -29,7 +29,8 @@ from isal.isal_zlib import crc32
 from twisted.logger import Logger
 
 from rmqha.errors import DiskFull, TableUnreadable
-from rmqha.logfiles.json_table import Table, fsync_folder, read, render, replace
+from rmqha.logfiles.blocks.open_file import opened
+from rmqha.logfiles.json_table import Table, fsync_folder, read, remove, render, replace
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.quarantine_file import quarantine_name
@@ -315,26 +316,24 @@ def _write_file(
     @raise FileNotFoundError: If it is missing otherwise.
     """
     there = path.exists()
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-    try:
-        before = os.fstat(fd)
-        if before.st_size < file_size:
-            os.ftruncate(fd, file_size)
-        if theirs is None:
-            zero_range(fd, start, stop)
-        else:
-            for piece in _bytes(theirs, first + start, first + stop):
-                write_all(fd, piece, start)
-                start += len(piece)
-        os.fsync(fd)
-        if there:
-            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
-    except OSError as error:
-        if error.errno in NO_SPACE:
-            raise DiskFull(str(path), stop - start) from error
-        raise
-    finally:
-        os.close(fd)
+    with opened(path, os.O_RDWR | flags) as fd:
+        try:
+            before = os.fstat(fd)
+            if before.st_size < file_size:
+                os.ftruncate(fd, file_size)
+            if theirs is None:
+                zero_range(fd, start, stop)
+            else:
+                for piece in _bytes(theirs, first + start, first + stop):
+                    write_all(fd, piece, start)
+                    start += len(piece)
+            os.fsync(fd)
+            if there:
+                os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull(str(path), stop - start) from error
+            raise
 
 
 def finish_repair(root: Path, intent: RepairIntent, step: Step = lambda name: None) -> None:
@@ -343,11 +342,7 @@ def finish_repair(root: Path, intent: RepairIntent, step: Step = lambda name: No
     copied = read_copied_damage(root)
     if copied.forget(intent.ranges):
         copied_damage_file.save(root, copied)
-    path = root / OWN_FOLDER / REPAIR
-    # The generation before it first: alone it would be taken for an intent.
-    for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
-        name.unlink(missing_ok=True)
-        fsync_folder(path.parent)
+    remove(root / OWN_FOLDER / REPAIR)
     drop_fetched(root)
     step("done")
 

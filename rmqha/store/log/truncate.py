@@ -26,7 +26,7 @@ from isal.isal_zlib import crc32
 
 from rmqha import reserve
 from rmqha.errors import StoreError, TableUnreadable
-from rmqha.logfiles.json_table import Table, fsync_folder, read, replace
+from rmqha.logfiles.json_table import Table, fsync_folder, read, remove, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.scan import data_end
 from rmqha.logfiles.tail_crc import tail_crc
@@ -240,11 +240,7 @@ def ignore(root: Path) -> Path:
 
 def finish(root: Path, step: Step = lambda name: None) -> None:
     """Log, queues and index are cut: the intent has done its work."""
-    # The generation before it first: alone it would be taken for an intent.
-    for name in (TRUNCATION + BACKUP_SUFFIX, TRUNCATION):
-        (root / OWN_FOLDER / name).unlink(missing_ok=True)
-        if (root / OWN_FOLDER).is_dir():
-            fsync_folder(root / OWN_FOLDER)
+    remove(root / OWN_FOLDER / TRUNCATION)
     step("done")
 
 

@@ -12,20 +12,17 @@ Source: docs/states.rst, Diverged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from attrs import frozen
 
 from rmqha.logfiles.follow import BadPlace, follow
-from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.store.log.two_versions import TwoVersions, judge_by_checksums, judge_versions
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.log.delay_levels import DelayLevels
-
-Progress = Callable[[int, int], None]
 
 JUDGED = 8 << 20
 """Bytes behind a difference whose records are judged on both sides; no record is larger."""

@@ -18,19 +18,18 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
+from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_end import damage_behind
-from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.scan import judge
 from rmqha.store.derived import dispatch_mark
-from rmqha.store.derived.rebuild import Progress, RebuiltFiles, open_derived, rebuild
+from rmqha.store.derived.rebuild import RebuiltFiles, open_derived, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.owner import as_owner
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import (
-    BACKUP_SUFFIX,
     CONSUMEQUEUE,
-    DISPATCHED,
     INDEX,
     LOCK,
     OWN_FOLDER,
@@ -75,8 +74,7 @@ def remake(
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     made = rebuild(log, place, settings, progress, ends=_known_ends(log, settings))
-    for name in (DISPATCHED, DISPATCHED + BACKUP_SUFFIX):
-        (root / OWN_FOLDER / name).unlink(missing_ok=True)
+    json_table.remove(dispatch_mark.mark_path(root))
     _swap(place, root, CONSUMEQUEUE)
     if settings.index_enable:
         _swap(place, root, INDEX)
@@ -88,7 +86,7 @@ def _known_ends(log: OfflineLog, settings: StoreSettings) -> list[tuple[str, int
     """Where the queues go on that have no message in the log: their files tell, and so does what
     was noted of them.
     """
-    mark = dispatch_mark.load(settings.root / OWN_FOLDER / DISPATCHED, log)
+    mark = dispatch_mark.load(dispatch_mark.mark_path(settings.root), log)
     queues, _ = open_derived(settings.root, settings, read_only=True)
     try:
         queues.start.offset = log.min_offset

@@ -20,7 +20,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault
 from rmqha.logfiles.follow import BadPlace, follow, moved_from
 from rmqha.logfiles.listing import Finding, unreadable
-from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
@@ -41,9 +41,6 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
 from rmqha.wire.log.record import Fault, magic_at, stored_at
 from rmqha.wire.store_layout import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, LOCK
-
-Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
 
 
 @define(eq=False)

@@ -7,7 +7,7 @@ repair has fetched and not written.  Source: docs/operations.rst, Doctor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -16,6 +16,7 @@ from rmqha.errors import NotAStore
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.listing import STRAY, Finding, root_of
 from rmqha.logfiles.log_end import why_torn
+from rmqha.logfiles.offline_log import Progress
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end, judge
@@ -24,9 +25,6 @@ from rmqha.store.offline.client_ledger import Acknowledged, Identity, identities
 from rmqha.wire.log.layout import MIN_BLANK
 from rmqha.wire.log.record import Fault, Record, decode
 from rmqha.wire.store_layout import FETCHED, OWN_FOLDER, QUARANTINE
-
-Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
 
 LOG, ARCHIVED, KEPT, SET_ASIDE, BROUGHT = "log", "archive", "quarantine", "aside", "fetched"
 """What a place is called: a log, that of an archive, a quarantine file, a log that was put aside

@@ -21,10 +21,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
+from rmqha.logfiles.listing import file_name
+from rmqha.logfiles.log_files import first_stored
 from rmqha.logfiles.typed_table import Natural, structured
 from rmqha.store.environment import StoreEnvironment
-from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES
-from rmqha.wire.log.record import magic_at, stored_at
 from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
 MOST = 100
@@ -35,10 +35,6 @@ LONGEST = 4096
 
 SILENCE = 600.0
 """Seconds after which a reader that is behind and says nothing is called stale."""
-
-_HEAD = 64 + IP6_EXTRA
-"""Bytes of a record up to its store time, with a born host of IPv6."""
-
 
 LOOK_PATIENCE = 1.0
 """Seconds that a status waits for a disk."""
@@ -153,18 +149,7 @@ def _stored(commitlog: Path, file_size: int, offset: int) -> int | None:
     @return: In milliseconds since 1970.
     """
     start = offset - offset % file_size
-    # The place may be a blank, or the end of a file: then the next file begins with the record.
-    for file, place in ((start, offset - start), (start + file_size, 0)):
-        try:
-            fd = os.open(commitlog / f"{file:020d}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            head = os.pread(fd, _HEAD, place)
-        finally:
-            os.close(fd)
-        if len(head) >= _HEAD and head[4:8] in MAGIC_BYTES:
-            return stored_at(head, 0)
-        if len(head) >= 8 and magic_at(head, 0) != MAGIC_BLANK:
-            return None
-    return None
+    return first_stored(
+        (commitlog / file_name(file), place)
+        for file, place in ((start, offset - start), (start + file_size, 0))
+    )

@@ -18,7 +18,8 @@ from time import sleep
 
 from attrs import define, field
 
-from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.blocks.open_file import opened
+from rmqha.logfiles.json_table import replace_bytes
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.published import topic_index
 from rmqha.wire.columnar import kernels
@@ -29,7 +30,7 @@ from rmqha.wire.log.published import SPAN_SIZE, Span, parse_spans, render_spans
 from rmqha.wire.log.record import check
 from rmqha.wire.log.split_spans import SpanMaker
 from rmqha.wire.log.topic_runs import TopicRunsMaker
-from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, SPLITS
+from rmqha.wire.store_layout import OWN_FOLDER, SPLITS
 
 MOST_BACKLOG = 1 << 30
 """Bytes of log that are walked to make an index where there is none; with more, it begins
@@ -57,14 +58,7 @@ def load(root: Path) -> list[Span]:
 
 def save(root: Path, spans: list[Span]) -> None:
     """Replace a whole index, so that readers find the old or the new one."""
-    path = path_of(root)
-    new = path.with_name(path.name + NEW_SUFFIX)
-    with open(new, "wb") as file:
-        file.write(render_spans(spans))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    fsync_folder(path.parent)
+    replace_bytes(path_of(root), render_spans(spans))
 
 
 def truncate_to(root: Path, at: int) -> None:
@@ -184,14 +178,10 @@ class SplitIndex:
         return True
 
     def _append(self, raw: bytes) -> None:
-        fd = os.open(path_of(self.root), os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            place = self.held * SPAN_SIZE
-            if os.pwrite(fd, raw, place) < len(raw):
+        with opened(path_of(self.root), os.O_WRONLY | os.O_CREAT) as fd:
+            if os.pwrite(fd, raw, self.held * SPAN_SIZE) < len(raw):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self.held += len(raw) // SPAN_SIZE
-        finally:
-            os.close(fd)
+        self.held += len(raw) // SPAN_SIZE
 
 
 def _begins(log: LogReader, offset: int) -> bool:

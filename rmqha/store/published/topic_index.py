@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqha.logfiles.blocks.open_file import opened
 from rmqha.logfiles.listing import LOG_NAME
 from rmqha.logfiles.published import read_topic_spans, topic_index_of
 from rmqha.wire.store_layout import OWN_FOLDER, TOPIC_INDEX
@@ -26,12 +27,9 @@ def append(root: Path, file_start: int, entries: bytes) -> None:
     """
     path = topic_index_of(root, file_start)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as fd:
         if os.write(fd, entries) < len(entries):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(fd)
 
 
 def truncate_to(root: Path, at: int) -> None:

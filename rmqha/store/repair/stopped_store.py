@@ -16,7 +16,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import Refused, StoreError, StoreLocked
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import Finding
-from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.store.derived import dispatch_mark
@@ -31,7 +31,7 @@ from rmqha.store.log.range_repair import (
     write_repair,
 )
 from rmqha.store.offline.rebuild_in_place import remake
-from rmqha.store.offline.verify import LogCheck, Progress
+from rmqha.store.offline.verify import LogCheck
 from rmqha.store.repair.damaged_ranges import DamagedRange, damaged_ranges, widened
 from rmqha.store.repair.derived_check import missing_from_derived
 from rmqha.store.repair.from_replica import RangeFetch, RepairReport, Replica
