@@ -312,6 +312,41 @@ def tree(parts: Iterable[NodePart | None]) -> Iterator[NodePart]:
             yield from tree(part.parts())
 
 
+@define(eq=False)
+class SingleRun:
+    """Work of which one run at most is under way, and whose end can be waited for."""
+
+    _over: Deferred[None] | None = field(default=None, init=False)
+
+    @property
+    def under_way(self) -> bool:
+        return self._over is not None
+
+    def begin(self, work: Callable[[], Deferred[Any]]) -> Deferred[Any]:
+        """Begin a run, where none is under way.
+
+        @return: What the work gives; it fires when the run is over.
+        """
+        over: Deferred[None] = Deferred()
+        self._over = over
+
+        def end(result: Any) -> Any:
+            self._over = None
+            over.callback(None)
+            return result
+
+        return work().addBoth(end)
+
+    def over(self) -> Deferred[None]:
+        """@return: Fires when no run is under way."""
+        done: Deferred[None] = Deferred()
+        if self._over is None:
+            done.callback(None)
+        else:
+            self._over.addCallback(done.callback)
+        return done
+
+
 def cancelled(call: IDelayedCall | None) -> IDelayedCall | None:
     """What was to be called later is not, if it was not called yet.
 

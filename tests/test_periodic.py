@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.health import HealthProbe
-from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic, Watch, rows_of
+from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic, SingleRun, Watch, rows_of
 from tests.support.health import unhealthy
 from tests.support.log_lines import log_lines
 
@@ -297,3 +297,31 @@ def failing(error: Exception) -> Deferred[None]:
     failed: Deferred[None] = Deferred()
     failed.errback(error)
     return failed
+
+
+class SingleRunTests(SynchronousTestCase):
+    def test_whoever_waits(self) -> None:
+        """All who wait are told of the end of the run, which may have failed, and not before."""
+        for failed in (False, True):
+            run, work = SingleRun(), Deferred[None]()
+            result = run.begin(lambda work=work: work)  # type: ignore[misc]
+            waiters = [run.over(), run.over()]
+            self.assertTrue(run.under_way)
+            for waiter in waiters:
+                self.assertNoResult(waiter)
+            if failed:
+                work.errback(OSError())
+                self.failureResultOf(result, OSError)
+            else:
+                work.callback(None)
+                self.successResultOf(result)
+            self.assertFalse(run.under_way)
+            for waiter in waiters:
+                self.assertIs(self.successResultOf(waiter), None)
+
+    def test_at_once(self) -> None:
+        """Work that is done at once leaves nothing under way, and nobody waits."""
+        run = SingleRun()
+        self.successResultOf(run.begin(lambda: succeed(None)))
+        self.assertFalse(run.under_way)
+        self.successResultOf(run.over())

@@ -31,7 +31,7 @@ from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence
 from rmqha.ha.slave.reportable import ReportLate, flushed
 from rmqha.ha.states import SyncState
-from rmqha.periodic import Periodic
+from rmqha.periodic import Periodic, SingleRun
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.fsync import Fsync
@@ -76,7 +76,7 @@ class Receiver(Service):
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ended: Deferred[None] = field(factory=Deferred, init=False)
     _looking: Periodic = field(init=False)
-    _finishing: Deferred[None] | None = field(default=None, init=False)
+    _finishing: SingleRun = field(factory=SingleRun, init=False)
     _stops: tuple[SyncState, int] | None = field(default=None, init=False)
     _stopped: int = field(default=0, init=False)
     _told: float = field(default=0.0, init=False)
@@ -128,16 +128,15 @@ class Receiver(Service):
 
     def _finish_files(self) -> None:
         """Give the files their names that are full and on the disk."""
-        files = self.archive.full() if self._finishing is None else []
+        files = [] if self._finishing.under_way else self.archive.full()
         if files:
-            self._finishing = Deferred()
             now = self.now_ms()
 
             def finish() -> None:
                 self.archive.finish(files)
                 self.archive.note(now)
 
-            self.in_thread(finish).addErrback(self._not_finished).addBoth(self._finishing_over)
+            self._finishing.begin(lambda: self.in_thread(finish)).addErrback(self._not_finished)
 
     def _not_finished(self, failure: Failure) -> None:
         self._log.error(
@@ -145,17 +144,10 @@ class Receiver(Service):
             error=failure.getErrorMessage(),
         )
 
-    def _finishing_over(self, _: object) -> None:
-        finishing, self._finishing = self._finishing, None
-        assert finishing is not None, "it is over once"
-        finishing.callback(None)
-
     async def _finished(self) -> None:
-        if self._finishing is not None:
-            await self._finishing
+        await self._finishing.over()
         self._finish_files()
-        if self._finishing is not None:
-            await self._finishing
+        await self._finishing.over()
 
     def _keep_copied(self, log: CommitLog) -> None:
         self.in_thread(copied_damage_file.save, self.archive.root, log.copied).addErrback(

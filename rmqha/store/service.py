@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotWritable, StoreLocked
+from rmqha.periodic import SingleRun
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files import owner
 from rmqha.store.files.lock import StoreLock
@@ -50,7 +51,7 @@ class StoreService(Service):
     opened: Store | None = field(default=None, init=False)
     _lock: StoreLock = field(init=False)
     _opener: Opener | None = field(default=None, init=False)
-    _opening: Deferred[None] | None = field(default=None, init=False)
+    _opening: SingleRun = field(factory=SingleRun, init=False)
     _state: tuple[str, str] = field(default=("recovering", ""), init=False)
     _later: IDelayedCall | None = field(default=None, init=False)
 
@@ -106,10 +107,10 @@ class StoreService(Service):
         except (OSError, StoreLocked):
             self._not_opened(Failure())
             return
-        self._opening = Deferred()
-        self.environment.in_thread(opener.open).addCallback(self._opened).addErrback(
-            self._not_opened
-        ).addBoth(self._opening_over)
+        in_thread = self.environment.in_thread
+        self._opening.begin(
+            lambda: in_thread(opener.open).addCallback(self._opened).addErrback(self._not_opened)
+        ).addErrback(lambda failure: self._log.failure("Opening the store failed", failure))
 
     def _opened(self, parts: StoreParts) -> Deferred[Failure] | None:
         if not self.running:
@@ -161,13 +162,6 @@ class StoreService(Service):
         self._become("recovering", reason)
         self._later = self.environment.clock.callLater(RETRY, self._open, self._opener)
 
-    def _opening_over(self, result: object) -> None:
-        over, self._opening = self._opening, None
-        if isinstance(result, Failure):
-            self._log.failure("Opening the store failed", result)
-        if over is not None:
-            over.callback(None)
-
     def _become(self, state: str, reason: str) -> None:
         self._state = state, reason
         self.environment.changed()
@@ -198,6 +192,5 @@ class StoreService(Service):
             self._later = None
             self._lock.release()
             self.ready.errback(NotWritable("stopped", "the node was stopped while it waited"))
-        if self._opening is not None:
-            # The thread looks whether this runs; until it ends the files are its own.
-            await self._opening
+        # The thread looks whether this runs; until it ends the files are its own.
+        await self._opening.over()

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from rmqha.periodic import SingleRun
 from rmqha.store.derived.consume_queue import ConsumeQueue, DeletedUnits
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
@@ -54,16 +54,20 @@ class Trimmer:
     in_thread: InThread
     _wanted: int = field(default=0, init=False)
     _stopped: bool = field(default=False, init=False)
-    _running: Deferred[None] | None = field(default=None, init=False)
+    _walking: SingleRun = field(factory=SingleRun, init=False)
 
     _log = Logger()
 
     def follow(self, log_min: int) -> None:
         """The log begins at C{log_min} now, a physical offset."""
         self.queues.start.offset = self._wanted = log_min
-        if self._running is None and not self._stopped:
-            self._running = Deferred()
-            Deferred.fromCoroutine(self._walk()).addErrback(self._failed).addBoth(self._over)
+        if not (self._walking.under_way or self._stopped):
+            self._walking.begin(lambda: Deferred.fromCoroutine(self._walk())).addErrback(
+                lambda failure: self._log.failure(
+                    "Cannot delete the queue, index and checksum files of a deleted log file",
+                    failure,
+                )
+            )
 
     def stop(self) -> Deferred[None]:
         """Begin nothing more.  What is left goes when the next file of the log does.
@@ -71,11 +75,7 @@ class Trimmer:
         @return: Fires when no thread is at work.
         """
         self._stopped = True
-        if self._running is None:
-            return succeed(None)
-        over: Deferred[None] = Deferred()
-        self._running.addCallback(over.callback)
-        return over
+        return self._walking.over()
 
     async def _walk(self) -> None:
         done = -1
@@ -91,13 +91,3 @@ class Trimmer:
                 if sum(queue.forget(one) for queue, one in found):
                     await self.in_thread(self.queues.descriptors.remove_doomed)
             await self.in_thread(forget_below, self.queues.root, done)
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure(
-            "Cannot delete the queue, index and checksum files of a deleted log file", failure
-        )
-
-    def _over(self, _: object) -> None:
-        running, self._running = self._running, None
-        assert running is not None, "a walk ends once"
-        running.callback(None)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, Periodic, cancelled
+from rmqha.periodic import Job, Periodic, SingleRun, cancelled
 from rmqha.store.environment import StoreEnvironment, disk_use
 from rmqha.store.files.mapped import MappedFile, OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
@@ -87,7 +87,7 @@ class Retention:
     held_back: int | None = field(default=None, init=False)
     _timed: Periodic = field(init=False)
     _pause: IDelayedCall | None = field(default=None, init=False)
-    _working: Deferred[Any] | None = field(default=None, init=False)
+    _working: SingleRun = field(factory=SingleRun, init=False)
     _left: int = field(default=0, init=False)
     _demanded: bool = field(default=False, init=False)
     _stuck: MappedFile | None = field(default=None, init=False)
@@ -118,11 +118,7 @@ class Retention:
         self._timed.stop()
         self._left = 0
         self._pause = cancelled(self._pause)
-        if self._working is None:
-            return succeed(None)
-        over: Deferred[None] = Deferred()
-        self._working.addCallback(lambda _: over.callback(None))
-        return over
+        return self._working.over()
 
     # --- the disk -----------------------------------------------------------
 
@@ -170,7 +166,7 @@ class Retention:
         """Look at the disk and begin to delete, if it is time."""
         try:
             self.look()
-            if self._left or self._working is not None:
+            if self._left or self._working.under_way:
                 return
             self.held_back = self.held_back if self._due else None
             self._left = self.settings.delete_batch
@@ -234,14 +230,12 @@ class Retention:
                 )
 
         def over(_: object) -> None:
-            self._working = None
             if self._left > 0:
                 self._again()
 
-        self._working = self.environment.in_thread(
-            last_stored, file, self.environment.now_ms() / 1000
-        )
-        self._working.addCallbacks(found, not_found).addCallback(over)
+        now, in_thread = self.environment.now_ms() / 1000, self.environment.in_thread
+        looking = self._working.begin(lambda: in_thread(last_stored, file, now))
+        looking.addCallbacks(found, not_found).addCallback(over)
 
     def _delete_first(self) -> None:
         self._left -= 1
@@ -270,13 +264,8 @@ class Retention:
         Not here: to free a cached file of 1 GiB takes a tenth of a second.
         """
         self._stuck = file
-        self._working = self.environment.in_thread(file.remove)
-        self._working.addCallbacks(
-            lambda _: self._gone(), lambda failure: self._not_removed(failure, file.path)
-        ).addCallback(self._removed)
-
-    def _gone(self) -> None:
-        self._stuck = None
+        removing = self._working.begin(lambda: self.environment.in_thread(file.remove))
+        removing.addCallbacks(self._removed, self._not_removed, errbackArgs=(file.path,))
 
     def _not_removed(self, failure: Failure, path: Path) -> None:
         """No other file goes before this one has: a gap would keep the store from opening."""
@@ -284,7 +273,7 @@ class Retention:
         self._left = 0
 
     def _removed(self, _: object) -> None:
-        self._working = None
+        self._stuck = None
         if self._left > 0:
             self._pause = self.environment.clock.callLater(
                 self.settings.delete_files_interval, self._again

@@ -22,7 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -36,7 +36,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_KEY, STORE_KEY
 from rmqha.logfiles.published import first_record_sum, read_point
 from rmqha.logfiles.tail_crc import tail_crc
-from rmqha.periodic import cancelled
+from rmqha.periodic import SingleRun, cancelled
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index, topic_index
@@ -191,7 +191,7 @@ class Publisher:
     trouble: str = field(default="", init=False)
     _confirmed_at: deque[tuple[int, float]] = field(factory=deque, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
-    _running: Deferred[None] | None = field(default=None, init=False)
+    _running: SingleRun = field(factory=SingleRun, init=False)
     _piece: int = field(default=PIECE, init=False)
     _written: bool = field(default=False, init=False)
     _lost: bool = field(default=False, init=False)
@@ -213,11 +213,7 @@ class Publisher:
         """
         self._stopped = True
         self._timer = cancelled(self._timer)
-        over: Deferred[None] = succeed(None)
-        if self._running is not None:
-            over = Deferred()
-            self._running.addCallback(lambda _: over.callback(None))
-        return over
+        return self._running.over()
 
     def close(self) -> None:
         """Publish the end of a log that is stopped cleanly, all of it flushed.  Blocking."""
@@ -252,7 +248,7 @@ class Publisher:
     # --- the point ------------------------------------------------------------
 
     def _wake(self) -> None:
-        if self._timer is None and self._running is None and not self._stopped:
+        if self._timer is None and not (self._running.under_way or self._stopped):
             self._timer = self.environment.clock.callLater(
                 self.settings.publish_interval, self._tick
             )
@@ -304,10 +300,12 @@ class Publisher:
         if changed is None and piece is None:
             self._go_on()
             return
-        self._running = Deferred()
-        self.environment.in_thread(self._work, changed, piece).addCallbacks(
-            self._worked, self._not_worked, callbackArgs=(changed,)
-        ).addBoth(self._over)
+        in_thread = self.environment.in_thread
+        self._running.begin(
+            lambda: in_thread(self._work, changed, piece).addCallbacks(
+                self._worked, self._not_worked, callbackArgs=(changed,)
+            )
+        ).addCallback(lambda _: self._go_on())
 
     def _to_walk(self, durable: int) -> tuple[memoryview, int] | None:
         """The next bytes for the split index, and the end of their file."""
@@ -354,12 +352,6 @@ class Publisher:
                 error=failure.getErrorMessage(),
             )
         self.trouble = failure.getErrorMessage()
-
-    def _over(self, _: object) -> None:
-        running, self._running = self._running, None
-        self._go_on()
-        assert running is not None, "work ends once"
-        running.callback(None)
 
     def _go_on(self) -> None:
         """Look again soon as long as there is something left to publish."""
