@@ -75,9 +75,9 @@ class KeepTests(LogTestCase, DerivedTestCase):
         copies: list[Path] = []
         run, keep_derived = Dispatcher._run_block, opening.keep_derived
 
-        def some(dispatcher: Dispatcher, budget: float) -> None:
+        def some(dispatcher: Dispatcher, deadline: float, *most: int) -> None:
             dispatcher.window = 8192
-            run(dispatcher, budget)
+            run(dispatcher, deadline, *most)
 
         def keep(root: Path, *args: Any, **more: Any) -> None:
             keep_derived(root, *args, **more)

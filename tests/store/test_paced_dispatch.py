@@ -213,7 +213,7 @@ class TurnTests(LogTestCase):
         self.patch(dispatch, "COMPILED", False)
         clock = Ticking()
         store = self.opened(self.folder() / "store", clock=clock, settings=SIZES)
-        for number in range(40):
+        for number in range(110):
             store.put(message(400, queue_id=number % 4))
         turns = []
         store.dispatcher.on_pause.append(lambda: turns.append(clock.rightNow))

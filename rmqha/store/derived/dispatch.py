@@ -1,9 +1,9 @@
 """Dispatch: from the log's records to queue units and index entries.
 
-The dispatcher follows the log's confirmed end.  Close to it, records are read one by
-one, and what a run of them brings is written once for each file; far behind they are read in
-blocks, where numpy does the work of a few thousand records at once.  Both ways write the same
-bytes.
+The dispatcher follows the log's confirmed end.  Close to it, the compiled lane reads runs of usual
+records, and what a run brings is written once for each file; what is not usual, what is far behind,
+and where nothing is compiled all of it, is read in blocks, where numpy does the work of a few
+thousand records at once.  Both ways write the same bytes.
 
 What costs close to the end is the way to a queue's file, not the unit: so a run has many records,
 and takes several slices of time to be written, where shorter runs would write each queue again.
@@ -20,6 +20,7 @@ Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from attrs import Factory, define, field, frozen
@@ -31,7 +32,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived import consume_queue
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
-from rmqha.store.derived.dispatch_reading import ScalarRun, keys, offsets_from, read_block
+from rmqha.store.derived.dispatch_reading import keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.log.record_checksums import RecordChecksums, entries_of, entries_of_block
@@ -40,20 +41,22 @@ from rmqha.wire.columnar.queue_units import QueueRun, grouped_units
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import Fault, check
+from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.dispatch_run import DispatchReader
 
 NEAR = 16 << 10
-"""At most this many bytes behind, records are read one by one: arrays for a dozen records of 1 KiB
+"""At most this many bytes behind, records are read in the lane: arrays for a dozen records of 1 KiB
 cost as much, for a hundred a third."""
 
 WINDOW = 4 << 20
 """Most bytes of a block: its columns and the log's pages stay in the cache."""
 
 _SMALLEST_WINDOW = 256 << 10
+# Near the end, what is not read in the lane: columns of it take some hundred microseconds.
+_BYTES_OF_A_LOOK = 8192
 _FEWEST, _MOST = 8, 256
 # Queues written between two looks at the clock: some 40 us.
 _TOGETHER = 32
@@ -317,7 +320,7 @@ class Dispatcher:
         @param budget: Seconds; at least one record, or the units that a run has for one
             queue, or one block when far behind, is done whatever it says, and runs and blocks
             grow only as far as reading them fits it.
-        @param near: At most so many bytes behind, records are read one by one; L{NEAR} unless
+        @param near: At most so many bytes behind, records are read in short runs; L{NEAR} unless
             given.  More for a budget that no block fits, however small.
         @return: Whether there is more to do at once.
         @raise RecordFault: There is no valid record where one must be; nothing is skipped.
@@ -343,9 +346,10 @@ class Dispatcher:
                 if self._unwritten is not None:
                     self._write_on(deadline)
                 elif behind > near:
-                    self._run_block(budget)
-                else:
-                    self._run_near(budget)
+                    self._run_block(inf)
+                    self._fit_window(budget, self.clock.seconds() - started)
+                elif not (COMPILED and self._read_run(budget)):
+                    self._run_block(started + budget, _BYTES_OF_A_LOOK)
             except DerivedFault as fault:
                 self._report(fault)
                 self.rebuilds += 1
@@ -383,29 +387,17 @@ class Dispatcher:
         self.faults.append(fault)
         del self.faults[:-_FAULTS_KEPT]
 
-    def _bad(self, offset: int, fault: Fault) -> RecordFault:
-        return RecordFault(offset, fault.value, f"below the confirmed end {self.log.confirmed}")
+    # --- reading ---
 
-    def _within(self, fault: Fault) -> bool:
-        """Whether a record is not whole only because L{limit} is somewhere in it."""
-        return fault is Fault.INCOMPLETE and self.end < self.log.confirmed
-
-    # --- record by record ---
-
-    def _run_near(self, budget: float) -> None:
-        base, end = self.position, self.end
-        buf = self.log.read(base, end - base)
-        limit = min(len(buf), end - base)
-        if not (COMPILED and self._read_run(buf, limit, budget)):
-            self._read_near(buf, limit, budget)
-
-    def _read_run(self, buf: memoryview, limit: int, budget: float) -> bool:
+    def _read_run(self, budget: float) -> bool:
         """Read records that are usual, as many as fit the budget as far as is known, and begin to
         write what they bring.
 
-        @param limit: The first position that may not be read.
         @return: Whether there was any.
         """
+        behind = self.end - self.position
+        buf = self.log.read(self.position, behind)
+        limit = min(len(buf), behind)
         started = self.clock.seconds()
         run = DispatchReader(
             buf, self.position, limit, self._most, self.log.file_size, delays=self.levels.delays
@@ -417,7 +409,7 @@ class Dispatcher:
         self._unwritten = UnwrittenRun(
             units=run.units(),
             keys=(run.hashes, run.offsets, run.timestamps),
-            checksums=self._checksums(buf, run.end),
+            checksums=b"" if self.checksums is None else entries_of(buf, self.position, run.end),
             end=self.position + run.end,
             records=run.records,
             last_timestamp=run.last_timestamp,
@@ -425,50 +417,49 @@ class Dispatcher:
         self._write_on(started + budget)
         return True
 
-    def _read_near(self, buf: memoryview, limit: int, budget: float) -> None:
-        """Read records for half of the time, and write for them what there is to write.
-
-        @param limit: The first position that may not be read.
+    def _run_block(self, deadline: float, most: int = WINDOW) -> None:
+        """Read records as columns, about so many bytes at most, and write until a moment what they
+        bring.
         """
-        base, file_end = self.position, self.log.file_end(self.position)
-        seconds, most = self.clock.seconds, self.log.file_size
-        deadline = seconds() + budget / 2
-        run = ScalarRun(self.levels)
-        place = stop = 0
-        while place < limit:
-            offset = base + place
-            verdict = check(buf, place, limit, offset, file_end, crc=False, max_size=most)
-            if isinstance(verdict, Fault):
-                if not place and not self._within(verdict):
-                    raise self._bad(offset, verdict)
-                break  # what is before it is dispatched first
-            if verdict > 0:
-                run.add(buf, place, verdict, offset)
-                stop = place + verdict
-            place += abs(verdict)
-            if seconds() >= deadline:
-                break
-        self._write(run.units(), (run.hashes, run.offsets, run.timestamps))
-        self._sum(self._checksums(buf, stop))
-        self._past(base + place, run.records, run.last_timestamp or self.last_timestamp)
+        buf, block = self._next_block(min(most, self.window))
+        if len(block.start):
+            rows = fields(buf, block, self.levels)
+            self._unwritten = UnwrittenRun(
+                units=grouped_units(block, rows),
+                keys=keys(block, rows),
+                checksums=b"" if self.checksums is None else entries_of_block(buf, block),
+                end=block.end,
+                records=len(block.start),
+                last_timestamp=int(rows.store_timestamp[-1]),
+            )
+            self._write_on(deadline)
+        elif block.fault is None:
+            self.position = block.end
+        elif block.fault is not Fault.INCOMPLETE or self.end == self.log.confirmed:
+            # Otherwise the limit is somewhere in the record.
+            reason = f"below the confirmed end {self.log.confirmed}"
+            raise RecordFault(block.end, block.fault.value, reason)
+
+    def _fit_window(self, budget: float, taken: float) -> None:
+        """Read as much the next time as fits the budget.
+
+        @param taken: What the last block took, seconds.
+        """
+        if taken > 0:
+            fitting = int(self.window * min(4.0, budget / taken))
+            self.window = max(_SMALLEST_WINDOW, min(WINDOW, fitting))
+        elif budget > 0:
+            self.window = min(WINDOW, 2 * self.window)
+
+    def _next_block(self, window: int) -> tuple[memoryview, Block]:
+        """The next records: as the log's own check found them, if it just did."""
+        if self.verified is not None:
+            block = self.verified(self.position, window)
+            if block is not None:
+                return self.log.read(block.base, block.end - block.base), block
+        return read_block(self.log, self.position, self.end, window)
 
     # --- writing ---
-
-    def _write(self, units: list[QueueRun], keys: tuple[Column, Column, Column]) -> None:
-        """Bring consecutive records to queues and index, in this order: when it fails, the same
-        may come again.
-
-        @param units: By queue, in the order of the log for each.
-        @param keys: Hash, physical offset and store time of each index entry.
-        """
-        news: Moves = {}
-        written = 0
-        try:
-            while written < len(units):
-                written = self._some(units, written, news)
-        finally:
-            self._tell(news)
-        self._entries(keys)
 
     def _write_on(self, deadline: float) -> None:
         """Write what a run brings, queue by queue until a moment, and what is left the next
@@ -484,10 +475,14 @@ class Dispatcher:
                     self._unwritten = run
                     return
         finally:
-            self._tell(news)
-        self._entries(run.keys)
-        self._sum(run.checksums)
-        self._past(run.end, run.records, run.last_timestamp)
+            for listener in self.on_units if news else ():
+                listener(news)
+        if self.index is not None and len(run.keys[0]):
+            self.index.put(*run.keys)
+        if self.checksums is not None:
+            self.checksums.append(run.checksums, self.position)
+        self.position, self.last_timestamp = run.end, run.last_timestamp
+        self.dispatched += run.records
 
     def _some(self, units: list[QueueRun], at: int, news: Moves) -> int:
         """Give some of many units to their queues, many in one go where that is compiled.
@@ -502,29 +497,6 @@ class Dispatcher:
         queue, first, raw = units[at]
         self._units(queue, first, raw, news)
         return at + 1
-
-    def _tell(self, news: Moves) -> None:
-        if news:
-            for listener in self.on_units:
-                listener(news)
-
-    def _entries(self, keys: tuple[Column, Column, Column]) -> None:
-        if self.index is not None and len(keys[0]):
-            self.index.put(*keys)
-
-    def _checksums(self, buf: memoryview, stop: int) -> bytes:
-        return b"" if self.checksums is None else entries_of(buf, self.position, stop)
-
-    def _sum(self, entries: bytes) -> None:
-        """Keep the checksums of records at the position."""
-        if self.checksums is not None:
-            self.checksums.append(entries, self.position)
-
-    def _past(self, position: int, records: int, last_timestamp: int) -> None:
-        """Queues and index have what records bring: go on behind them."""
-        self.position = position
-        self.dispatched += records
-        self.last_timestamp = last_timestamp
 
     def _units(self, key: tuple[str, int], first: int, raw: bytes, news: Moves) -> None:
         topic, queue_id = key
@@ -548,34 +520,3 @@ class Dispatcher:
             came = min(written, queue.max_offset - before) * UNIT_SIZE
             self.queues.tally.add(queue, raw[len(raw) - came :])
             news[key] = news.get(key, (before, 0))[0], queue.max_offset
-
-    # --- in blocks ---
-
-    def _run_block(self, budget: float) -> None:
-        started = self.clock.seconds()
-        buf, block = self._next_block()
-        if block.fault is not None and not len(block.start):
-            if self._within(block.fault):
-                return
-            raise self._bad(block.end, block.fault)
-        if len(block.start):
-            rows = fields(buf, block, self.levels)
-            self._write(grouped_units(block, rows), keys(block, rows))
-            if self.checksums is not None:
-                self._sum(entries_of_block(buf, block))
-            self._past(block.end, len(block.start), int(rows.store_timestamp[-1]))
-        self.position = block.end
-        taken = self.clock.seconds() - started
-        if taken > 0:
-            fitting = int(self.window * min(4.0, budget / taken))
-            self.window = max(_SMALLEST_WINDOW, min(WINDOW, fitting))
-        elif budget > 0:
-            self.window = min(WINDOW, 2 * self.window)
-
-    def _next_block(self) -> tuple[memoryview, Block]:
-        """The next records: as the log's own check found them, if it just did."""
-        if self.verified is not None:
-            block = self.verified(self.position, self.window)
-            if block is not None:
-                return self.log.read(block.base, block.end - block.base), block
-        return read_block(self.log, self.position, self.end, self.window)

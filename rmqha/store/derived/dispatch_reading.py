@@ -1,85 +1,24 @@
-"""Reading records for dispatch: a few one by one, many as columns.
+"""Reading records for dispatch as columns.
 
-Either way what they bring comes sorted by queue, and each queue and the index are
-written once for all of them: near the log's end a record costs less to read than the
-way to its queue and to the index and back.
+What they bring comes sorted by queue, and each queue and the index are written once for all of
+them.
 
 Source: docs/protocol/store.rst, Dispatch.
 """
 
 from __future__ import annotations
 
-from attrs import define, field
-
 from rmqha.errors import RecordFault
 from rmqha.logfiles.reader import LogReader
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.kernels_numpy import DispatchRows
-from rmqha.wire.columnar.queue_units import UNIT, QueueRun, grouped_units
+from rmqha.wire.columnar.queue_units import grouped_units
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.hashing import key_hash
-from rmqha.wire.log.record import Fault, dispatch_fields
+from rmqha.wire.log.record import Fault
 from rmqha.wire.log.sys_flag import indexable
 from rmqha.wire.store_layout import UNIT_SIZE
-
-
-@define(eq=False)
-class ScalarRun:
-    """What records that follow one another bring to queues and index.
-
-    @ivar levels: The broker's delay levels.
-    @ivar records: How many were added.
-    @ivar last_timestamp: Store time of the last of them, milliseconds.
-    @ivar hashes: Of the index keys, in the order of the log.
-    @ivar offsets: Physical offset of each key's record.
-    @ivar timestamps: Store time of each key's record, milliseconds.
-    """
-
-    levels: DelayLevels
-    records: int = field(init=False, default=0)
-    last_timestamp: int = field(init=False, default=0)
-    hashes: list[int] = field(init=False, factory=list)
-    offsets: list[int] = field(init=False, factory=list)
-    timestamps: list[int] = field(init=False, factory=list)
-    # By queue: queue offset of the first unit, and the units of that and the next queue offsets.
-    _open: dict[tuple[str, int], tuple[int, list[bytes]]] = field(init=False, factory=dict)
-    _closed: list[QueueRun] = field(init=False, factory=list)
-
-    def add(self, buf: memoryview, place: int, size: int, offset: int) -> None:
-        """Read a record that was found whole.
-
-        @param place: Where it is in C{buf}.
-        @param offset: Its physical offset.
-        """
-        row = dispatch_fields(buf, place, size, offset, self.levels)
-        if row.has_unit:
-            self._add_unit(
-                (row.topic, row.queue_id), row.queue_offset, UNIT.pack(offset, size, row.tags_code)
-            )
-        if row.indexable:
-            for key in row.keys:
-                self.hashes.append(key_hash(row.topic, key))
-                self.offsets.append(offset)
-                self.timestamps.append(row.store_timestamp)
-        self.records += 1
-        self.last_timestamp = row.store_timestamp
-
-    def _add_unit(self, queue: tuple[str, int], queue_offset: int, unit: bytes) -> None:
-        found = self._open.get(queue)
-        if found is not None:
-            first, units = found
-            if queue_offset == first + len(units):
-                units.append(unit)
-                return
-            self._closed.append((queue, first, b"".join(units)))
-        self._open[queue] = queue_offset, [unit]
-
-    def units(self) -> list[QueueRun]:
-        """Units by queue, in the order of the log for each."""
-        opened = [(queue, first, b"".join(units)) for queue, (first, units) in self._open.items()]
-        return self._closed + opened
 
 
 def read_block(log: LogReader, position: int, end: int, window: int) -> tuple[memoryview, Block]:

@@ -35,9 +35,6 @@ DEFAULT_MAX_NUM = 64
 Column = Sequence[int] | Ints
 """One field of some entries: of a few a list of numbers, of many an array."""
 
-FEW = 32
-"""Entries up to which arrays are not worth it."""
-
 MOST_IN_LANE = 1024
 """The same where L{IndexFile.put} is compiled."""
 
@@ -124,13 +121,12 @@ class Index:
         start = bisect_left(offsets, self.end_offset)
         same = bisect_right(offsets, self.end_offset, start) - start
         start += min(same, self._tail)
-        few = MOST_IN_LANE if COMPILED else FEW
         done = start
         while done < len(hashes):
             file = self._room(int(timestamps[done]))
             stop = min(len(hashes), done + self.shape.entries - file.count)
             columns = hashes[done:stop], offsets[done:stop], timestamps[done:stop]
-            if stop - done <= few:
+            if COMPILED and stop - done <= MOST_IN_LANE:
                 file.put(*(_listed(column) for column in columns))
             else:
                 file.put_block(*(np.asarray(column, np.int64) for column in columns))

@@ -43,6 +43,8 @@ HEADER = Struct(">qqqqii")
 """What a file begins with: the store times of its first and last message in milliseconds, their
 offsets in the log in bytes, the slots in use, and the number of the next entry, 1 in an empty file.
 Integers are big-endian."""
+HEADER_FIELDS = "begin_time", "end_time", "begin_offset", "end_offset", "used_slots", "count"
+"""What L{IndexFile} calls them."""
 HEADER_SIZE = 40
 """Bytes of L{HEADER}."""
 SLOT_SIZE = 4
@@ -61,7 +63,6 @@ ROOM = 1 << 20
 _MAX_SECONDS = 0x7FFFFFFF
 # Entries checked in one step: 20 MB.
 _SCAN_ENTRIES = 1 << 20
-_SLOT = Struct(">i")
 
 Ints = NDArray[np.int64]
 """Numbers of entries, offsets in the log, or times."""
@@ -152,19 +153,11 @@ class IndexFile:
             header = HEADER.unpack(descriptors.read(path, HEADER_SIZE, 0))
         except OSError as error:
             raise DerivedFault(path, 0, os.strerror(error.errno or 0)) from error
-        begin_time, end_time, begin_offset, end_offset, used_slots, count = header
-        count = max(1, min(count, shape.entries))
-        return cls(
-            path=path,
-            shape=shape,
-            descriptors=descriptors,
-            begin_time=begin_time,
-            end_time=end_time,
-            begin_offset=begin_offset,
-            end_offset=end_offset,
-            used_slots=max(0, min(used_slots, shape.slots)),
-            count=count,
-        )
+        held = dict(zip(HEADER_FIELDS, header, strict=True))
+        made = cls(path=path, shape=shape, descriptors=descriptors, **held)
+        made.used_slots = max(0, min(made.used_slots, shape.slots))
+        made.count = max(1, min(made.count, shape.entries))
+        return made
 
     @property
     def full(self) -> bool:
@@ -225,29 +218,19 @@ class IndexFile:
 
     def write_header(self) -> None:
         """Write the six header fields, behind the entries and slots that they speak of."""
-        HEADER.pack_into(
-            self._writable(0),
-            0,
-            self.begin_time,
-            self.end_time,
-            self.begin_offset,
-            self.end_offset,
-            self.used_slots,
-            self.count,
-        )
+        HEADER.pack_into(self._writable(0), 0, *(getattr(self, name) for name in HEADER_FIELDS))
         self.descriptors.touched(self.path)
         self.header_due = False
 
     # --- writing ---
 
     def put(self, hashes: list[int], offsets: list[int], timestamps: list[int]) -> None:
-        """Add a few entries that fit the file; its header is due afterwards.
+        """Add a few entries that fit the file, in the lane; its header is due afterwards.
 
         @raise DiskFull: There is no room; none was added.
         """
         area = self._writable(self.count + len(hashes))
-        add = put_entries if COMPILED else _put_entries
-        self.used_slots += add(
+        self.used_slots += put_entries(
             area,
             HEADER_SIZE,
             self.shape.slots,
@@ -472,33 +455,3 @@ def _sound(entries: NDArray[np.void], first: int, reached: int, slots: Ints) -> 
         size = int(order[wrong].min())
     slots[slot[:size]] = np.arange(first, first + size)
     return size
-
-
-def _put_entries(
-    area: mmap.mmap,
-    slots_at: int,
-    slots: int,
-    entries_at: int,
-    number: int,
-    begin: int,
-    hashes: list[int],
-    offsets: list[int],
-    timestamps: list[int],
-) -> int:
-    """See L{rmqha.wire.lane.dispatch_run.put_entries}, which does the same where it is compiled."""
-    used = 0
-    for value, offset, stored in zip(hashes, offsets, timestamps, strict=True):
-        slot = slots_at + SLOT_SIZE * (value % slots)
-        (before,) = _SLOT.unpack_from(area, slot)
-        if not 0 < before < number:
-            before = 0
-            used += 1
-        seconds = (stored - begin) // 1000 if begin > 0 else 0
-        if not 0 <= seconds <= _MAX_SECONDS:
-            seconds = 0 if seconds < 0 else _MAX_SECONDS
-        ENTRY.pack_into(area, entries_at + ENTRY_SIZE * number, value, offset, seconds, before)
-        _SLOT.pack_into(area, slot, number)
-        if number == 1:
-            begin = stored
-        number += 1
-    return used

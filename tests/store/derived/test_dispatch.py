@@ -84,7 +84,6 @@ def lane(used: bool) -> Iterator[None]:
         patch.object(dispatch, "COMPILED", used),
         patch.object(consume_queue, "COMPILED", used and consume_queue.COMPILED),
         patch.object(index, "COMPILED", used),
-        patch.object(index_file, "COMPILED", used),
     ):
         yield
 

@@ -107,7 +107,6 @@ class PutTests(IndexTestCase):
         """A block writes the same file."""
         index = self.index()
         hashes = np.array([key_hash("TopicA", key) for key in UPSTREAM_KEYS])
-        self.patch(index_module, "FEW", 0)
         self.patch(index_module, "COMPILED", False)
         index.put(hashes, np.zeros(3, np.int64), np.full(3, UPSTREAM_TIME))
         self.assertEqual(index_files(self.root), [UPSTREAM])
@@ -122,11 +121,8 @@ class PutTests(IndexTestCase):
         roots = one, few, many = self.folder(), self.folder(), self.folder()
         self.put_all(self.index(one), rows)
         self.put_blocks(self.index(few), rows, cuts)
-        with patch.object(index_module, "FEW", 0), patch.object(index_module, "COMPILED", False):
+        with patch.object(index_module, "COMPILED", False):
             self.put_blocks(self.index(many), rows, cuts)
-        with patch.object(index_file, "COMPILED", False), patch.object(index_module, "FEW", 99):
-            roots = (*roots, slow := self.folder())
-            self.put_blocks(self.index(slow), rows, cuts)
         for root in roots:
             self.assert_same_files(one, root)
         names = [sorted(path.name for path in (root / "index").glob("*")) for root in roots]
