@@ -15,19 +15,17 @@ from twisted.python.failure import Failure
 
 
 class GroupCommit:
-    """Shares writes of one thing among all who want it written."""
+    """Shares writes of one thing among all who want it written.
+
+    @ivar writing: Whether a write is under way.
+    """
 
     def __init__(self, write: Callable[[], Deferred[None]]) -> None:
         """Group what C{write} writes when it is called; it fires when that is durable."""
         self._write = write
         self._wanted: list[Deferred[None]] = []
-        self._writing = False
+        self.writing = False
         self._starting = False
-
-    @property
-    def writing(self) -> bool:
-        """Whether a write is under way."""
-        return self._writing
 
     def commit(self) -> Deferred[None]:
         """Have a write that begins after this call.
@@ -45,9 +43,9 @@ class GroupCommit:
         self._starting = True
         try:
             # A loop: a write may be over at once, and what it told may want the next one.
-            while self._wanted and not self._writing:
+            while self._wanted and not self.writing:
                 waiters, self._wanted = self._wanted, []
-                self._writing = True
+                self.writing = True
                 maybeDeferred(self._write).addBoth(self._written, waiters)
         finally:
             self._starting = False
@@ -59,5 +57,5 @@ class GroupCommit:
             else:
                 waiter.callback(None)
         # Only now: what those who were told want goes into one write with what others want.
-        self._writing = False
+        self.writing = False
         self._start()

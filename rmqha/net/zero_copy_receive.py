@@ -21,17 +21,14 @@ from typing import Any
 
 from attrs import frozen
 from twisted.internet import main, tcp
-from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.interfaces import (
     IConnector,
-    IProtocol,
-    IProtocolFactory,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import ClientFactory
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
+from zope.interface import Interface
 
 from rmqha.errors import FrameSizeOutOfRange, RmqhaError
 from rmqha.wire.ha_dialect import CLASSIC_HEADERS, FrameHeaders, Handover
@@ -383,28 +380,21 @@ class _Dialler:
         return connector
 
 
-@implementer(IStreamClientEndpoint)
-class ZeroCopyClientEndpoint:
-    """Connect by TCP with a L{ZeroCopyClient}."""
+def zero_copy_endpoint(
+    reactor: Any,
+    host: str,
+    port: int,
+    timeout: float = 30.0,
+    bind_address: tuple[str, int] | None = None,
+) -> IStreamClientEndpoint:
+    """Where to connect by TCP with a L{ZeroCopyClient}.
 
-    def __init__(
-        self,
-        reactor: Any,
-        host: str,
-        port: int,
-        timeout: float = 30.0,
-        bindAddress: tuple[str, int] | None = None,
-    ) -> None:
-        """@param reactor: One that watches file descriptors (C{IReactorFDSet}).
-        @param host: An IPv4 or IPv6 address, or a name (looked up for IPv4).
-        @param timeout: Longest time to connect, in seconds.
-        @param bindAddress: Address and port to connect from.
-        """
-        self._endpoint = TCP4ClientEndpoint(_Dialler(reactor), host, port, timeout, bindAddress)
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """@return: Fires with the connected protocol; cancelling it gives up."""
-        return self._endpoint.connect(protocolFactory)
+    @param reactor: One that watches file descriptors (C{IReactorFDSet}).
+    @param host: An IPv4 or IPv6 address, or a name (looked up for IPv4).
+    @param timeout: Longest time to connect, in seconds.
+    @param bind_address: Address and port to connect from.
+    """
+    return TCP4ClientEndpoint(_Dialler(reactor), host, port, timeout, bind_address)
 
 
 def scatter(transport: object) -> ZeroCopyClient | None:

@@ -21,13 +21,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from attrs import frozen
 from twisted.internet import main, tcp
-from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import TCP4ServerEndpoint
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import ServerFactory
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from rmqha.net.accepting import PatientPort
 
@@ -53,6 +50,10 @@ JOIN_BELOW = 8 * 1024
 Writes smaller than this many bytes are joined: the copy costs less than a second vector entry, and
 the log is let go at once.
 """
+
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted: a whole cluster may come back at once."""
 
 
 class ZeroCopyServer(tcp.Server):
@@ -191,35 +192,17 @@ class ZeroCopyPort(PatientPort):
     transport = ZeroCopyServer
 
 
-@frozen
-class _Listener:
-    """Just enough of a reactor for L{TCP4ServerEndpoint} to make L{ZeroCopyPort}s."""
+def listen(reactor: Any, factory: ServerFactory, port: int, interface: str = "") -> IListeningPort:
+    """Listen on one port of TCP, with L{ZeroCopyServer} connections.
 
-    _reactor: Any
-
-    def listenTCP(
-        self, port: int, factory: IProtocolFactory, backlog: int, interface: str
-    ) -> IListeningPort:
-        listening = ZeroCopyPort(port, factory, backlog, interface, self._reactor)
-        listening.startListening()
-        return listening
-
-
-@implementer(IStreamServerEndpoint)
-class ZeroCopyServerEndpoint:
-    """Listen on TCP, IPv4 or (by an IPv6 C{interface}) IPv6, with L{ZeroCopyServer} connections."""
-
-    def __init__(self, reactor: Any, port: int, backlog: int = 1024, interface: str = "") -> None:
-        """@param reactor: One that watches file descriptors (C{IReactorFDSet}).
-        @param backlog: Connections that may wait to be accepted; a whole cluster may come back at
-            once.
-        """
-        self._endpoint = TCP4ServerEndpoint(_Listener(reactor), port, backlog, interface)
-
-    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """@return: Fires with the port, or fails with C{CannotListenError}."""
-        listening: Deferred[IListeningPort] = self._endpoint.listen(protocolFactory)
-        return listening
+    @param reactor: One that watches file descriptors (C{IReactorFDSet}).
+    @param port: 0 takes a free one.
+    @param interface: An IPv6 address listens on IPv6.
+    @raise CannotListenError: If the port is in use.
+    """
+    listening = ZeroCopyPort(port, factory, BACKLOG, interface, reactor)
+    listening.startListening()
+    return listening
 
 
 def regions(transport: object) -> ZeroCopyServer | None:

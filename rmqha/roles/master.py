@@ -336,10 +336,9 @@ class MasterNode(Node):
         end_following(self.settings.store.root, store.log.confirmed)
         transfer = self.serving.begin(store).transfer
         self.writer = Writer(store, transfer, self.settings.broker.role)
-        return self.open_broker(store, self.writer).addCallback(self._tell_guarantee)
-
-    def _tell_guarantee(self, _: None) -> None:
-        self._log.info("Accepting writes; {guarantee}", guarantee=self.guarantee())
+        return self.open_broker(store, self.writer).addCallback(
+            lambda _: self._log.info("Accepting writes; {guarantee}", guarantee=self.guarantee())
+        )
 
     async def unserve(self) -> None:
         """Answer waiting writes, close all connections, end the epoch."""

@@ -17,7 +17,7 @@ from rmqha.metrics.family import Sample
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connections import ConnectionLimits
-from rmqha.net.remoting.server import listen
+from rmqha.net.zero_copy_send import listen
 from rmqha.periodic import NodePart
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import Process

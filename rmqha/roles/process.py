@@ -19,11 +19,9 @@ from treq.client import HTTPClient
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
-from twisted.internet.protocol import ServerFactory
+from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from twisted.web.client import Agent
 
 from rmqha.admin.events import Events, Facts
@@ -101,21 +99,6 @@ def without_traceback(error: BaseException) -> None:
             before(kind, value, trace)
 
     sys.excepthook = hook
-
-
-def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IListeningPort:
-    """Listen, or raise at once why that is impossible.
-
-    @raise CannotListenError: If the port is in use.
-    """
-    result: list[Any] = []
-    endpoint.listen(factory).addBoth(result.append)
-    if not result:
-        raise RuntimeError("listening on a local port has to be done at once")
-    if isinstance(result[0], Failure):
-        result[0].raiseException()
-    port: IListeningPort = result[0]
-    return port
 
 
 def opening_line(settings: Settings, role: str, version: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
-from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
+from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
@@ -35,15 +35,12 @@ from rmqha.metrics.node_families import ACK_WAIT, of_durations
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.net.zero_copy_send import listen
 from rmqha.periodic import Job, NodePart
-from rmqha.roles.process import listen_now
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
 from rmqha.wire.store_layout import OWN_FOLDER, SLOTS
-
-BACKLOG = 1024
 
 
 class HaPort(ServerFactory):
@@ -131,10 +128,7 @@ class Serving(NodePart):
         ha = self.settings.ha
         if not ha.listen_port:
             return []
-        endpoint: IStreamServerEndpoint = ZeroCopyServerEndpoint(
-            self.reactor, ha.listen_port, BACKLOG, ha.listen_address
-        )
-        return [listen_now(endpoint, self.gate)]
+        return [listen(self.reactor, self.gate, ha.listen_port, ha.listen_address)]
 
     def allow(self, networks: tuple[Network, ...]) -> None:
         """Let only these connect from now on, or everybody; who may not any more goes."""

@@ -132,7 +132,7 @@ class Options(usage.Options):
     def __init__(self) -> None:
         super().__init__()
         self["set"] = []
-        self._conf: Path | None = None
+        self.conf: Path | None = None
         self._named: str | None = None
 
     def opt_set(self, assignment: str) -> None:
@@ -151,16 +151,11 @@ class Options(usage.Options):
 
         @raise ConfigProblems: With everything that is wrong.
         """
-        settings = load(self._conf, self["set"], self["role"])
-        if self._conf is not None:
+        settings = load(self.conf, self["set"], self["role"])
+        if self.conf is not None:
             # A daemon may be somewhere else when it reads again.
-            self._conf = self._conf.absolute()
+            self.conf = self.conf.absolute()
         return settings
-
-    @property
-    def conf(self) -> Path | None:
-        """The file that it reads."""
-        return self._conf
 
     def keeps_a_slave(self) -> str:
         """What of the command line makes a slave of this node whatever the file says; C{""} for
@@ -194,10 +189,10 @@ class Options(usage.Options):
     def postOptions(self) -> None:
         """Load the configuration, so that mistakes are told before anything starts."""
         if self["conf"] is not None:
-            self._conf = Path(self["conf"])
+            self.conf = Path(self["conf"])
         if self["role"] is not None and self["role"] not in ROLES:
             raise usage.UsageError(f"unknown role {self['role']}; roles are {', '.join(ROLES)}")
-        unnamed = self["role"] is None and self._conf is None
+        unnamed = self["role"] is None and self.conf is None
         self._take_place()
         self._named = name = self["role"]
         try:

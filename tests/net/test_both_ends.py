@@ -34,8 +34,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from rmqha.net.zero_copy_receive import ZeroCopyClient, ZeroCopyClientEndpoint, scatter
-from rmqha.net.zero_copy_send import AT_ONCE, TURN, ZeroCopyServer, ZeroCopyServerEndpoint, regions
+from rmqha.net.zero_copy_receive import ZeroCopyClient, scatter, zero_copy_endpoint
+from rmqha.net.zero_copy_send import AT_ONCE, TURN, ZeroCopyServer, listen, regions
 from tests.support.ha_frames import encode_header
 from tests.support.sinks import MemorySink
 
@@ -98,7 +98,7 @@ class LoopbackTestCase(TestCase):
 
     async def serve(self, factory: Factory) -> int:
         """Listen with L{ZeroCopyServer}s, and return the port."""
-        port = await ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        port = listen(reactor, factory, 0, "127.0.0.1")
         self.addCleanup(port.stopListening)
         return int(port.getHost().port)
 
@@ -114,7 +114,7 @@ class LoopbackTestCase(TestCase):
         accepted: Deferred[None] = Deferred()
         server.made = lambda end: accepted.callback(None)
         port = await self.serve(Once(server))
-        endpoint = TCP4ClientEndpoint if portable else ZeroCopyClientEndpoint
+        endpoint = TCP4ClientEndpoint if portable else zero_copy_endpoint
         await endpoint(reactor, "127.0.0.1", port).connect(Once(client))
         await accepted
         self.addCleanup(self._leave, server, client)
@@ -323,17 +323,15 @@ class RegionTests(LoopbackTestCase):
             self.assertRaises(TypeError, transport.write, wrong)
 
     async def test_port_in_use(self) -> None:
-        """A port that is taken fails the C{listen}."""
+        """A port that is taken cannot be listened on."""
         port = await self.serve(Once(End()))
-        endpoint = ZeroCopyServerEndpoint(reactor, port, interface="127.0.0.1")
         with self.assertRaises(CannotListenError):
-            await endpoint.listen(Once(End()))
+            listen(reactor, Once(End()), port, "127.0.0.1")
 
     async def test_name(self) -> None:
         """A name is looked up for each connection: its host may have another address by then."""
         server, client, asked = End(), End(), []
-        listening = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.2")
-        port = await listening.listen(Once(server))
+        port = listen(reactor, Once(server), 0, "127.0.0.2")
         self.addCleanup(port.stopListening)
         addresses = iter(["127.0.0.1", "127.0.0.2"])
 
@@ -342,7 +340,7 @@ class RegionTests(LoopbackTestCase):
             return succeed(next(addresses))
 
         self.patch(reactor, "resolve", resolve)
-        endpoint = ZeroCopyClientEndpoint(reactor, "broker-a-ha.test", port.getHost().port)
+        endpoint = zero_copy_endpoint(reactor, "broker-a-ha.test", port.getHost().port)
         with self.assertRaises(ConnectionRefusedError):
             await endpoint.connect(Once(client))
         await endpoint.connect(Once(client))
@@ -353,11 +351,11 @@ class RegionTests(LoopbackTestCase):
         """Both endpoints take IPv6 addresses."""
         server, client = End(), End()
         try:
-            port = await ZeroCopyServerEndpoint(reactor, 0, interface="::1").listen(Once(server))
+            port = listen(reactor, Once(server), 0, "::1")
         except CannotListenError:
             self.skipTest("no IPv6 here")
         self.addCleanup(port.stopListening)
-        endpoint = ZeroCopyClientEndpoint(reactor, "::1", port.getHost().port)
+        endpoint = zero_copy_endpoint(reactor, "::1", port.getHost().port)
         client.made = lambda end: end.transport.write(b"hello")  # type: ignore[union-attr]
         await endpoint.connect(Once(client))
         await server.until(5)
@@ -497,7 +495,7 @@ class BothEndsTests(LoopbackTestCase):
         accepted: Deferred[None] = Deferred()
         server.made = lambda end: accepted.callback(None)
         port = await self.serve(Once(server))
-        await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Once(client))
+        await zero_copy_endpoint(reactor, "127.0.0.1", port).connect(Once(client))
         await accepted
         frame = encode_header(3, 3) + b"abc"
         transport: Any = server.transport
@@ -533,7 +531,7 @@ class BothEndsTests(LoopbackTestCase):
         server, client = End(), End()
         port = await self.serve(Once(server))
         service = ClientService(
-            ZeroCopyClientEndpoint(reactor, "127.0.0.1", port), Once(client), clock=reactor
+            zero_copy_endpoint(reactor, "127.0.0.1", port), Once(client), clock=reactor
         )
         service.startService()
         await service.whenConnected()
@@ -548,16 +546,16 @@ class BothEndsTests(LoopbackTestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with self.assertRaises(ConnectionRefusedError):
-            await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Once(End()))
+            await zero_copy_endpoint(reactor, "127.0.0.1", port).connect(Once(End()))
         bind = ("192.0.2.1", 0)
         with self.assertRaises(ConnectBindError):
-            await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port, 5.0, bind).connect(Once(End()))
+            await zero_copy_endpoint(reactor, "127.0.0.1", port, 5.0, bind).connect(Once(End()))
 
     async def test_bind_address(self) -> None:
         """The master sees the address the client was told to connect from."""
         server, client = End(), End()
         port = await self.serve(Once(server))
-        endpoint = ZeroCopyClientEndpoint(reactor, "127.0.0.1", port, bindAddress=("127.0.0.9", 0))
+        endpoint = zero_copy_endpoint(reactor, "127.0.0.1", port, bind_address=("127.0.0.9", 0))
         client.made = lambda end: end.transport.write(b"hi")  # type: ignore[union-attr]
         await endpoint.connect(Once(client))
         await server.until(2)
@@ -597,7 +595,7 @@ class WrappedTests(LoopbackTestCase):
         server, client = End(), End()
         options = SelfSigned()
         port = await self.serve(TLSMemoryBIOFactory(options, False, Once(server)))
-        endpoint = ZeroCopyClientEndpoint(reactor, "127.0.0.1", port)
+        endpoint = zero_copy_endpoint(reactor, "127.0.0.1", port)
         wrapped = TLSMemoryBIOFactory(CertificateOptions(), True, Once(client))
         await endpoint.connect(wrapped)
         client.transport.write(b"hello")  # type: ignore[union-attr]
@@ -640,7 +638,7 @@ class WrappedTests(LoopbackTestCase):
         server, client = End(), End()
         port = await self.serve(WrappingFactory(Once(server)))
         client.made = lambda end: end.transport.write(b"x")  # type: ignore[union-attr]
-        await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Once(client))
+        await zero_copy_endpoint(reactor, "127.0.0.1", port).connect(Once(client))
         await server.until(1)
         self.assertIsInstance(server.transport, ProtocolWrapper)
         self.assertIsNone(regions(server.transport))

@@ -16,11 +16,12 @@ from rmqha.config.settings import ClientAuth, TlsMode
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Registry
-from rmqha.net.remoting.server import RemotingFactory, listen
+from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import TlsGate
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
+from rmqha.net.zero_copy_send import listen
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

@@ -27,7 +27,7 @@ from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls, TlsEndpoint
 from rmqha.net.tls.refusals import tls_refusal
-from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
+from rmqha.net.zero_copy_receive import zero_copy_endpoint
 
 FIRST_BACKOFF = 1.0
 """Least seconds before a reconnect; doubled up to C{haReconnectBackoffMax}."""
@@ -58,7 +58,7 @@ def ha_endpoint(
     @param local_address: C{haLocalAddress}.
     """
     bind = (local_address, 0) if local_address else None
-    return tls.wrap(host, ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT, bind))
+    return tls.wrap(host, zero_copy_endpoint(reactor, host, port, CONNECT_TIMEOUT, bind))
 
 
 @define

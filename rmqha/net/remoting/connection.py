@@ -39,6 +39,7 @@ from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW, TlsGate
 from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_send import Part
+from rmqha.periodic import cancelled
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
@@ -115,9 +116,7 @@ class PendingRequests:
 
     def fail(self, error: Exception) -> None:
         questions, self._questions = self._questions, {}
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer = cancelled(self._timer)
         for question in questions.values():
             if not question.answered.called:  # who heard of another may have given this one up
                 question.answered.errback(error)
@@ -126,8 +125,7 @@ class PendingRequests:
         self._questions.pop(opaque, None)
 
     def _set(self, due: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        cancelled(self._timer)
         self._due = due
         self._timer = self._clock.callLater(max(0.0, due - self._clock.seconds()), self._look)
 
@@ -409,9 +407,7 @@ class RemotingProtocol(Protocol):
         if not self.opened:
             return False
         self.opened = False
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        self._rest = cancelled(self._rest)
         self._outbox.close()
         serving, self._serving = self._serving, set()
         for answer in serving:

@@ -91,12 +91,8 @@ class Registry:
         self.calls = Calls(seconds)
         self.refused = RefusedRequests()
         self._handlers: dict[int, Handler] = {}
-        self._together = together
+        self.together = together
         self.lanes: list[Lane] = []
-
-    def together(self) -> AbstractContextManager[None]:
-        """Surround requests that came together."""
-        return self._together()
 
     def register(self, code: int, handler: Handler) -> None:
         """Answer a code's requests with this handler.

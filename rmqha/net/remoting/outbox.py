@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import define, field
 from twisted.internet.interfaces import IPushProducer, IReactorTime
 from zope.interface import implementer
 
@@ -26,40 +27,29 @@ who asked for them asks for the next meanwhile."""
 
 
 @implementer(IPushProducer)
+@define(eq=False)
 class Outbox:
     """Gather what is ready in one reactor turn, and write it once.
 
+    @ivar soon: Has L{flush} called before the reactor waits again.
     @ivar held: Bytes not yet given to the transport.
     @ivar stuck_since: Since when the transport takes nothing, in the clock's seconds.
     """
 
-    __slots__ = (
-        "_clock",
-        "_due",
-        "_full",
-        "_held_back",
-        "_parts",
-        "_reading",
-        "_soon",
-        "_transport",
-        "_views",
-        "held",
-        "stuck_since",
-    )
+    _transport: Any
+    _clock: IReactorTime
+    _soon: Callable[[Outbox], None]
+    held: int = field(default=0, init=False)
+    stuck_since: float | None = field(default=None, init=False)
+    _parts: list[Part] = field(factory=list, init=False)
+    _views: bool = field(default=False, init=False)
+    _due: bool = field(default=False, init=False)
+    _reading: bool = field(default=True, init=False)
+    _full: bool = field(default=False, init=False)
+    _held_back: bool = field(default=False, init=False)
 
-    def __init__(self, transport: Any, clock: IReactorTime, soon: Callable[[Outbox], None]) -> None:
-        """@param soon: Has L{flush} called before the reactor waits again."""
-        self._transport = transport
-        self._clock = clock
-        self._soon = soon
-        self._parts: list[Part] = []
-        self._views = False
-        self._due = False
-        self._reading = True
-        self._full = self._held_back = False
-        self.held = 0
-        self.stuck_since: float | None = None
-        transport.registerProducer(self, True)
+    def __attrs_post_init__(self) -> None:
+        self._transport.registerProducer(self, True)
 
     def add(self, part: Part) -> None:
         """Let something leave in this turn."""

@@ -17,23 +17,8 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.net.zero_copy_send import ZeroCopyPort
+from rmqha.net.zero_copy_send import listen
 from rmqha.wire.ports import VIP_STEP
-
-BACKLOG = 1024
-"""Connections that may wait to be accepted: a whole cluster may come back at once."""
-
-
-def listen(reactor: Any, factory: ServerFactory, port: int, interface: str = "") -> IListeningPort:
-    """Listen on one port.
-
-    @param reactor: One that watches file descriptors (C{IReactorFDSet}).
-    @param port: 0 takes a free one.
-    @raise CannotListenError: If the port is in use.
-    """
-    listening = ZeroCopyPort(port, factory, BACKLOG, interface, reactor)
-    listening.startListening()
-    return listening
 
 
 def listen_twice(

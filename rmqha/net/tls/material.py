@@ -27,7 +27,7 @@ from rmqha.net.tls.refusals import keep_verdicts
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
-@frozen(kw_only=True)
+@frozen
 class TlsFiles:
     """What is configured.
 

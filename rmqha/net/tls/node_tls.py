@@ -40,14 +40,11 @@ class NodeTls:
         self._ha: TlsIdentity | None = None
         if remoting.tls_cert is not None and remoting.tls is not TlsMode.DISABLED:
             asked = remoting.tls_client_auth
+            trusted = None if asked is ClientAuth.NONE else remoting.tls_trusted
             self._clients = TlsIdentity(
                 "clients",
                 "of the client ports",
-                TlsFiles(
-                    key=remoting.tls_key,
-                    certificates=remoting.tls_cert,
-                    trusted=None if asked is ClientAuth.NONE else remoting.tls_trusted,
-                ),
+                TlsFiles(remoting.tls_key, remoting.tls_cert, trusted),
                 asked,
             )
         requests = requests_identity(settings) if settings.enabled else None
@@ -91,11 +88,7 @@ def requests_identity(settings: TlsSettings) -> TlsIdentity:
     return TlsIdentity(
         "requests",
         "of requests to other nodes",
-        TlsFiles(
-            key=settings.client_key,
-            certificates=settings.client_cert,
-            trusted=settings.client_trusted,
-        ),
+        TlsFiles(settings.client_key, settings.client_cert, settings.client_trusted),
     )
 
 
@@ -104,7 +97,7 @@ def replication_identity(settings: TlsSettings) -> TlsIdentity:
     return TlsIdentity(
         "replication",
         "of replication",
-        TlsFiles(key=settings.ha_key, certificates=settings.ha_cert, trusted=settings.ha_trusted),
+        TlsFiles(settings.ha_key, settings.ha_cert, settings.ha_trusted),
         ClientAuth.NONE if settings.ha_trusted is None else ClientAuth.REQUIRE,
     )
 
@@ -114,9 +107,7 @@ def etcd_identity(settings: TlsSettings) -> TlsIdentity:
     return TlsIdentity(
         "etcd",
         "of requests to etcd",
-        TlsFiles(
-            key=settings.etcd_key, certificates=settings.etcd_cert, trusted=settings.etcd_trusted
-        ),
+        TlsFiles(settings.etcd_key, settings.etcd_cert, settings.etcd_trusted),
     )
 
 

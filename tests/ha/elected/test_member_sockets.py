@@ -30,7 +30,7 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.net.zero_copy_send import listen
 from rmqha.wire.ha_frame import BodyPart
 from rmqha.wire.ha_v2 import (
     EpochLabel,
@@ -130,8 +130,7 @@ class MemberSocketTests(TestCase):
             feeding=partial(MasterFactory, gate=gate),
         )
         master.start()
-        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface=LOCAL)
-        port = await endpoint.listen(master.factory)
+        port = listen(reactor, master.factory, 0, LOCAL)
         number = port.getHost().port
         copier = MemberCopier()
         try:

@@ -18,7 +18,7 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.net.zero_copy_send import listen
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.effort import slow
 from tests.support.masters import feeding
@@ -73,7 +73,7 @@ class SocketTests(TestCase):
         log = MemoryLog(file_size=3_000_000)
         log.put(random.Random(1).randbytes(20_000_000))
         factory = master(log, reactor, zero_copy=zero_copy)
-        port = await ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        port = listen(reactor, factory, 0, "127.0.0.1")
         try:
             copiers = [Copier() for _ in range(slaves)]
             for copier in copiers:
@@ -116,7 +116,7 @@ class SocketTests(TestCase):
 
         log = MemoryLog(file_size=1 << 20)
         factory = master(log, reactor)
-        port = await ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        port = listen(reactor, factory, 0, "127.0.0.1")
         slow, good = Copier(), Copier()
         try:
             for copier in (slow, good):

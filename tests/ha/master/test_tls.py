@@ -24,7 +24,7 @@ from rmqha.net.tls.gate import HANDSHAKE_TIMEOUT, TlsGate
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.net.zero_copy_send import listen
 from rmqha.wire.ha_frame import encode_report
 from tests.ha.master.test_master_sockets import Copier, master
 from tests.support.sending_log import MemoryLog
@@ -54,8 +54,7 @@ class TlsSlavesTests(TestCase):
         self.log = MemoryLog(file_size=3_000_000)
         self.log.put(random.Random(1).randbytes(5_000_000))
         self.factory: MasterFactory = master(self.log, reactor, gate=gate)
-        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface=LOCAL)
-        self.port = await endpoint.listen(self.factory)
+        self.port = listen(reactor, self.factory, 0, LOCAL)
         self.addCleanup(self.factory.stop)
         self.addCleanup(self.port.stopListening)
 
