@@ -18,7 +18,7 @@ docs/architecture.rst, The log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -97,10 +97,9 @@ class CommitLog:
     folder: LogFolder
     end: int
     allocator: Allocator
-    confirmed: int = field(default=-1)
-    flushed: int = field(default=-1)
+    confirmed: int = field(init=False)
+    flushed: int = field(init=False)
     last_record: int = -1
-    check_crc: bool = True
     rewinds: int = 0
     replicated: bool = field(default=False, init=False)
     appended: list[Callable[[], None]] = field(factory=list)
@@ -108,8 +107,8 @@ class CommitLog:
     copied: CopiedDamage = field(factory=CopiedDamage)
     verified: deque[Block] = field(factory=deque, init=False)
     _remembered: int = field(default=0, init=False)
-    _staged: int = -1
-    _dirty: int = -1
+    _staged: int = field(init=False)
+    _dirty: int = field(init=False)
     # Where the end has to be for the next news of it, while records come together.
     _tell_from: int = field(default=-1, init=False)
     # Where frames go now: the file's map, its first byte, and how far it is allocated.
@@ -120,11 +119,7 @@ class CommitLog:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        if self.confirmed < 0:
-            self.confirmed = self.end
-        if self.flushed < 0:
-            self.flushed = self.end
-        self._staged = self._dirty = self.end
+        self.confirmed = self.flushed = self._staged = self._dirty = self.end
         if self.folder.files and self.end < self.folder.files[-1].end:
             self.allocator.adopt(self.folder.files[-1], self.end)
 
@@ -235,7 +230,7 @@ class CommitLog:
             return
         if self._tell_from >= 0:
             self._tell_from = end + TOGETHER
-        self._tell()
+        self._tell(self.appended)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -247,7 +242,7 @@ class CommitLog:
             due = self.end > self._tell_from - TOGETHER
             self._tell_from = -1
             if due:
-                self._tell()
+                self._tell(self.appended)
 
     def _room(self, total: int) -> MappedFile:
         """The file the next C{total} bytes go to; a blank closes the one they do not fit."""
@@ -413,7 +408,7 @@ class CommitLog:
         """Move L{confirmed} up to the first fault."""
         fault = self._verify_scalar(stop) if stop - self.confirmed <= SCALAR_BYTES else None
         if fault is None and self.confirmed < stop:
-            for _, block in scan(self, self.confirmed, stop, crc=self.check_crc):
+            for _, block in scan(self, self.confirmed, stop):
                 self.confirmed = block.end
                 self._remember(block)
                 if len(block.start):
@@ -462,7 +457,7 @@ class CommitLog:
         position = self.confirmed - start
         stop = min(end - start, file_size)
         if COMPILED:
-            last, position = sound_stretch(view, position, start, stop, self.check_crc, file_size)
+            last, position = sound_stretch(view, position, start, stop, True, file_size)
             if last >= 0:
                 self.last_record, self.confirmed = start + last, start + position
         while position < stop:
@@ -472,7 +467,6 @@ class CommitLog:
                 stop,
                 start + position,
                 start + file_size,
-                crc=self.check_crc,
                 max_size=file_size,
             )
             if isinstance(size, Fault):
@@ -496,22 +490,15 @@ class CommitLog:
     def progress(self) -> None:
         """Tell L{appended}; a slave does so once a read turn, after checking."""
         self.replicated = True
-        self._tell()
+        self._tell(self.appended)
 
-    def _tell(self) -> None:
-        for listener in tuple(self.appended):
-            # As L{_call}, without a call more for every write.
+    def _tell(self, listeners: Iterable[Callable[[], None]]) -> None:
+        """What they make of it must not undo what has happened."""
+        for listener in tuple(listeners):
             try:
                 listener()
             except Exception:
                 self._log.failure("A listener of the commit log failed")
-
-    def _call(self, listener: Callable[[], None]) -> None:
-        """Tell one listener: what it makes of it must not undo what has happened."""
-        try:
-            listener()
-        except Exception:
-            self._log.failure("A listener of the commit log failed")
 
     def close(self) -> None:
         """Close the files; the log may still be read, and is never written again."""
@@ -525,8 +512,7 @@ class CommitLog:
         """Everything below C{offset} is on the disk."""
         if offset > self.flushed:
             self.flushed = offset
-            for listener in tuple(self.flush_listeners):
-                self._call(listener)
+            self._tell(self.flush_listeners)
 
     def drop_first(self) -> MappedFile:
         """The oldest file is log no more.  The last one is never dropped.

@@ -151,7 +151,8 @@ class RangeFetch:
         @raise DiskFull: If there is no room for what comes.
         """
         known = ranges if damaged is None else damaged
-        windows = await self.in_thread(self._windows, ranges, known)
+        await self.in_thread(drop_fetched, self.root)
+        windows = await self.in_thread(lambda: [window(self.raw, one, known) for one in ranges])
         total = sum(one.high - one.low for one in windows)
 
         def came(size: int) -> None:
@@ -181,12 +182,6 @@ class RangeFetch:
             patches=tuple(self._patches),
             creates=self.creates,
         )
-
-    def _windows(
-        self, ranges: Sequence[DamagedRange], damaged: Sequence[DamagedRange]
-    ) -> list[Window]:
-        drop_fetched(self.root)
-        return [window(self.raw, one, damaged) for one in ranges]
 
     async def _fetch(self, wanted: Window, came: Fetching) -> None:
         path = fetched_path(self.root, wanted.low, wanted.high)

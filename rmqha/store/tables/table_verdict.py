@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
 
 from attrs import frozen
@@ -157,27 +158,17 @@ class TableRead:
         return bool(self.fault) and self.source in (Source.BACKUP, Source.NOTHING)
 
 
-class LateContent:
-    """A file that is read when it is wanted, once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._content: Content | None = None
-
-    def __call__(self) -> Content:
-        if self._content is None:
-            self._content = content_of(self._path)
-        return self._content
-
-
 @frozen(kw_only=True)
 class TableLook:
-    """A table's two files, what is known of them, and which one is taken."""
+    """A table's two files, what is known of them, and which one is taken.
+
+    @ivar backup: Reads the generation before, once, when that is wanted.
+    """
 
     path: Path
     known: Known | None
     present: Content
-    backup: LateContent
+    backup: Callable[[], Content]
     verdict: TableVerdict
 
     def check(self) -> None:
@@ -254,7 +245,7 @@ def _of(content: Content) -> tuple[Fingerprint, ...]:
 
 def look_at(path: Path, known: Known | None) -> TableLook:
     """Read what is there."""
-    backup = LateContent(path.with_name(path.name + BACKUP_SUFFIX))
+    backup = cache(partial(content_of, path.with_name(path.name + BACKUP_SUFFIX)))
     present = content_of(path)
     verdict = judge(present, backup, known)
     return TableLook(path=path, known=known, present=present, backup=backup, verdict=verdict)
