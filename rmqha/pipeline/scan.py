@@ -46,10 +46,7 @@ def snapshot(path: Path | None = None, **options: object) -> dict[str, int]:
 
 def parse(path: Path | None, options: Mapping[str, object]) -> ReadOptions:
     """The options of a call."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if path is not None:
-        given["path"] = path
-    return ReadOptions.parse(given)
+    return ReadOptions.parse(options if path is None else {**options, "path": path})
 
 
 def _batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:

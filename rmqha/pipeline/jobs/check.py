@@ -76,8 +76,7 @@ def check(
     @raise CopyBehind: If a copy does before the point that it published.
     @raise NotThisLog: If one is another log; also its siblings.
     """
-    chosen = {name: value for name, value in options.items() if value is not None}
-    parsed = ReadOptions.parse({**options_for(stores), **chosen})
+    parsed = ReadOptions.parse({**options_for(stores), **options})
     with closing(found_at(table, iceberg)) as opened:
         sources = opened.sources()
         held = {name: each for (of, name), each in sources.items() if of == selection_of(parsed)}

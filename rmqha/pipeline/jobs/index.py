@@ -30,9 +30,10 @@ from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.proven_records import proved
 from rmqha.pipeline.jobs.spark_work import Path, spread
 from rmqha.pipeline.log.cached_splits import replace, write_positions
+from rmqha.pipeline.log.fields import numbers
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, make
-from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.ranges import Range, range_in
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.log.published import Span, render_spans
@@ -42,16 +43,7 @@ from rmqha.wire.store_layout import LOCK, OWN_FOLDER, SPLITS
 
 _log = getLogger(__name__)
 
-SPANS = pa.schema(
-    [
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("count", pa.int64()),
-        ("earliest", pa.int64()),
-        ("latest", pa.int64()),
-        ("last", pa.int64()),
-    ]
-)
+SPANS = pa.schema(numbers("start", "end", "count", "earliest", "latest", "last"))
 """A row a span, whose records are counted from the start of its file; C{last} is the physical
 offset of its last record, -1 without one."""
 
@@ -131,18 +123,7 @@ def index(
         _refuse(root, free)
     files, first = found.files, _unbroken(found.files)
     wanted = tuple(
-        Range(
-            store=name,
-            broker=None,
-            root=str(root),
-            path=str(file.path),
-            file_start=file.start,
-            file_end=file.end,
-            start=file.start,
-            end=min(found.end, file.end),
-            cuts=found.cuts,
-            proofs=(),
-        )
+        evolve(range_in(found, file, file.start, min(found.end, file.end), ()), pointed=False)
         for file in files.files[first:]
         if file.start < found.end
     )

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, read_of
+from rmqha.pipeline.log.fields import numbers, texts
 from rmqha.pipeline.log.option_values import NAMES
 from rmqha.pipeline.producing.errors import MessageNotSendable
 from rmqha.pipeline.producing.messages import COMPRESSION, Outgoing, topic_fault
@@ -47,14 +48,7 @@ WEAK = "sent, answered with code "
 READ = ("topic", "broker_name", "queue_id", "physical_offset", "flag", "sys_flag", "body")
 """Columns that a message is made of, besides C{raw_properties}."""
 
-OUTCOMES = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("outcome", pa.string()),
-        ("messages", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
+OUTCOMES = pa.schema([*texts("topic", "outcome"), *numbers("messages", "bytes")])
 """What a task gives: how many messages of a topic came to what, and the bytes of their bodies."""
 
 
@@ -200,15 +194,7 @@ class Replayed:
         return {
             "sent": {"messages": sent[0], "bytes": sent[1]},
             "skipped": {"messages": skipped[0], "bytes": skipped[1]},
-            "outcomes": [
-                {
-                    "topic": each.topic,
-                    "outcome": each.outcome,
-                    "messages": each.messages,
-                    "bytes": each.bytes,
-                }
-                for each in self.outcomes
-            ],
+            "outcomes": [asdict(each) for each in self.outcomes],
             "queues": dict(self.queues),
             "seconds": self.seconds,
         }

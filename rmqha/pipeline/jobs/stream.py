@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path as LocalPath
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,18 +36,15 @@ CHECKPOINT = "checkpoint"
 EVERY = "1 second"
 
 
-class Batches:
-    """What Spark calls with each batch."""
+def write_batch(table: Appending, ranges: DataFrame, number: int) -> None:
+    """Write a batch of ranges and commit it.
 
-    def __init__(self, table: Appending) -> None:
-        self._table = table
-
-    def __call__(self, ranges: DataFrame, number: int) -> None:
-        """Write a batch and commit it."""
-        try:
-            add(ranges, self._table)
-        finally:
-            self._table.rest()
+    @param number: The batch's, which says nothing: a table knows what it has.
+    """
+    try:
+        add(ranges, table)
+    finally:
+        table.rest()
 
 
 def stream(
@@ -103,7 +101,7 @@ def stream(
     reader = spark.readStream.format(NAME).option("table", "ranges").options(**options_for(stores))
     for name, value in of_ranges(chosen).items():
         reader = reader.option(name, value)  # type: ignore[arg-type]
-    writer = reader.load().writeStream.foreachBatch(Batches(table))
+    writer = reader.load().writeStream.foreachBatch(partial(write_batch, table))
     writer = writer.option("checkpointLocation", str(place)).queryName(_name(parsed, target))
     writer = (
         writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)

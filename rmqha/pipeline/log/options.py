@@ -218,7 +218,8 @@ class ReadOptions:
         """
         draft = OptionsDraft(KINDS)
         for name, value in given.items():
-            draft.take(name, as_text(value))
+            if value is not None:
+                draft.take(name, as_text(value))
         found = draft.values
         for name, ours in _KAFKA.items():
             if name in found:
@@ -232,8 +233,10 @@ class ReadOptions:
             named = _name_stores(draft)
             options = cls(named=named, **draft.attributes)
         _check_together(options, draft)
-        if streaming is not None:
-            (_check_streaming if streaming else _check_batch)(draft)
+        if streaming:
+            _check_streaming(draft)
+        elif streaming is not None:
+            draft.refuse(_STREAM_ONLY, "only in a stream")
         return options
 
     @property
@@ -429,10 +432,6 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
         raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
     if options.table is not RowKind.MESSAGES:
         draft.refuse(OF_ROWS, "only with table=messages")
-
-
-def _check_batch(draft: OptionsDraft) -> None:
-    draft.refuse(_STREAM_ONLY, "only in a stream")
 
 
 def _check_streaming(draft: OptionsDraft) -> None:

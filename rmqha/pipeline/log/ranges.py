@@ -125,7 +125,7 @@ def ranges_between(
             head = fingerprint(store.files, first)
             heads = [(first, head)] if head else []
             tails = [pair for pair in ends if first < pair[0] < last]
-            yield evolve(_range(store, file, first, last, (*heads, *tails)), seen=seen)
+            yield evolve(range_in(store, file, first, last, (*heads, *tails)), seen=seen)
 
 
 def pass_over(store: StoreView, low: int, high: int, options: ReadOptions) -> None:
@@ -139,9 +139,15 @@ def pass_over(store: StoreView, low: int, high: int, options: ReadOptions) -> No
     _log.warning("skipping bytes of the log: %s", lost)
 
 
-def _range(
+def range_in(
     store: StoreView, file: LogFile, start: int, end: int, proofs: tuple[tuple[int, str], ...]
 ) -> Range:
+    """A range of one file of a log.
+
+    @param start: Its first byte, a physical offset.
+    @param end: Just past its last.
+    @param proofs: Records by which the log is known again: their offsets, and fingerprints.
+    """
     return Range(
         store=store.name,
         broker=store.broker,

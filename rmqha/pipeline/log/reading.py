@@ -176,7 +176,7 @@ class MessageReader:
         @param seen: As a range has it.
         """
         options = self.options
-        selection = Selection.of(options, seen)
+        selection = Selection(options, seen)
         keep: Keep | None = None if selection.everything else selection.keep
         if options.fail_on_queue_gap:
             keep = QueueOffsetsFollow(store, keep)

@@ -6,7 +6,6 @@ those of one query would be another's.  What is selected is said by options alon
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -27,105 +26,81 @@ _BEYOND = (1 << 63) - 1
 """No queue has so many messages."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Selection:
     """What a record must have to be a row.
 
-    @ivar visibility: C{consumer} leaves out what no consumer can get.
-    @ivar topics: Topics; C{None} for all.
-    @ivar pattern: What a topic's whole name must match; C{None} for all.
-    @ivar queue_ids: Queue ids; C{None} for all.
-    @ivar assigned: Queue ids by topic; C{None} for all.
-    @ivar tags: Tags, as their exact text; C{None} for all.
-    @ivar passing: An SQL92 filter over properties, as its text; C{None} for all.
-    @ivar first: Queue offsets below which rows are left out, by topic and queue id.
-    @ivar seen: Physical offset from which on they are not: what came after the read began is new,
-        though its queue may have begun again.
-    @ivar last: Queue offsets from which on rows are left out.
-    @ivar since: Store times below which they are, in milliseconds since 1970.
+    @ivar options: Say it.
+    @ivar seen: Physical offset from which on the first queue offsets of the options leave nothing
+        out: what came after the read began is new, though its queue may have begun again.
     """
 
-    visibility: Visibility
-    topics: frozenset[str] | None = None
-    pattern: re.Pattern[str] | None = None
-    queue_ids: frozenset[int] | None = None
-    assigned: Mapping[str, frozenset[int]] | None = None
-    tags: frozenset[bytes] | None = None
-    passing: str | None = None
-    first: Mapping[str, Mapping[int, int]] = field(factory=dict)
-    last: Mapping[str, Mapping[int, int]] = field(factory=dict)
-    since: Mapping[str, Mapping[int, int]] = field(factory=dict)
+    options: ReadOptions
     seen: int = _BEYOND
     _wanted: dict[str, bool] = field(factory=dict, init=False, repr=False, eq=False)
 
-    @classmethod
-    def of(cls, options: ReadOptions, seen: int = _BEYOND) -> Selection:
-        tags = options.tags
-        return cls(
-            visibility=options.visibility,
-            topics=None if options.topic is None else frozenset(options.topic),
-            pattern=options.subscribe_pattern,
-            queue_ids=options.queue_ids,
-            assigned=options.assign,
-            tags=None
-            if tags is None or ANY_TAG in tags
-            else frozenset(tag.encode() for tag in tags),
-            passing=options.property_filter,
-            first=_queues(options.starting_offsets),
-            last=_queues(options.ending_offsets),
-            since=_queues(options.starting_offsets_by_timestamp),
-            seen=seen,
-        )
+    @property
+    def _tags(self) -> frozenset[bytes] | None:
+        """Tags, as their exact text; C{None} for all."""
+        tags = self.options.tags
+        every = tags is None or ANY_TAG in tags
+        return None if every else frozenset(tag.encode() for tag in tags or ())
 
     @property
     def everything(self) -> bool:
         """Whether every record is a row."""
-        rules = (self.topics, self.pattern, self.queue_ids, self.assigned, self.tags, self.passing)
-        unruled = all(rule is None for rule in rules)
+        chosen = self.options
+        rules = (
+            *(chosen.topic, chosen.subscribe_pattern, chosen.queue_ids, chosen.assign),
+            *(self._tags, chosen.property_filter, chosen.starting_offsets_by_timestamp),
+        )
+        bounds = (chosen.starting_offsets, chosen.ending_offsets)
         return (
-            unruled
-            and not (self.first or self.last or self.since)
-            and self.visibility is Visibility.LOG
+            all(rule is None for rule in rules)
+            and not any(map(_queues, bounds))
+            and chosen.visibility is Visibility.LOG
         )
 
     def takes(self, topic: str) -> bool:
         """Whether records of a topic may be rows."""
-        wanted = self._wanted.get(topic)
+        wanted, chosen = self._wanted.get(topic), self.options
         if wanted is None:
+            pattern = chosen.subscribe_pattern
             wanted = self._wanted[topic] = (
-                (self.topics is None or topic in self.topics)
-                and (self.assigned is None or topic in self.assigned)
-                and (self.pattern is None or self.pattern.fullmatch(topic) is not None)
-                and (self.visibility is Visibility.LOG or not is_system_topic(topic))
+                (chosen.topic is None or topic in chosen.topic)
+                and (chosen.assign is None or topic in chosen.assign)
+                and (pattern is None or pattern.fullmatch(topic) is not None)
+                and (chosen.visibility is Visibility.LOG or not is_system_topic(topic))
             )
         return wanted
 
     def keep(self, heads: FixedFields) -> Array:
         """Say for each record whether it is a row."""
         names, numbers = heads.topics
+        chosen, assigned, tags = self.options, self.options.assign or {}, self._tags
         kept: Array = np.array([self.takes(name) for name in names], np.bool_)[numbers]
-        if self.visibility is Visibility.CONSUMER:
+        if chosen.visibility is Visibility.CONSUMER:
             kept &= heads.has_unit
-        if self.queue_ids is not None:
-            kept &= np.isin(heads.column("queue_id"), list(self.queue_ids))
-        for topic in (self.assigned or {}).keys() & set(names):
+        if chosen.queue_ids is not None:
+            kept &= np.isin(heads.column("queue_id"), list(chosen.queue_ids))
+        for topic in assigned.keys() & set(names):
             mine = numbers == names.index(topic)
-            kept &= ~mine | np.isin(heads.column("queue_id"), list((self.assigned or {})[topic]))
-        for queues, what, above in (
-            (self.first, "queue_offset", True),
-            (self.last, "queue_offset", False),
-            (self.since, "store_timestamp", True),
+            kept &= ~mine | np.isin(heads.column("queue_id"), list(assigned[topic]))
+        for offsets, what, above in (
+            (chosen.starting_offsets, "queue_offset", True),
+            (chosen.ending_offsets, "queue_offset", False),
+            (chosen.starting_offsets_by_timestamp, "store_timestamp", True),
         ):
+            queues = _queues(offsets)
             for topic in queues.keys() & set(names):
                 mine = numbers == names.index(topic)
-                if queues is self.first:
+                if offsets is chosen.starting_offsets:
                     mine &= heads.column("physical_offset") < self.seen
                 kept &= ~(mine & _outside(heads, queues[topic], what, above))
-        if self.tags is not None:
-            tags = self.tags
+        if tags is not None:
             _refine(heads, kept, lambda raw: find(raw, _TAGS) in tags)
-        if self.passing is not None:
-            passing = read_filter(self.passing)
+        if chosen.property_filter is not None:
+            passing = read_filter(chosen.property_filter)
             _refine(heads, kept, lambda raw: passing.matches(parse(raw)))
         return kept
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqha.pipeline.log.damage import corrupt_column
+from rmqha.pipeline.log.fields import numbers, texts
 from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import Range, bounds
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns
@@ -19,13 +20,9 @@ from rmqha.wire.columnar.decoder import STYLES
 
 RANGES = pa.schema(
     [
-        ("store", pa.string()),
-        ("broker_name", pa.string()),
-        ("path", pa.string()),
-        ("start_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("bytes", pa.int64()),
-        ("range", pa.string()),
+        *texts("store", "broker_name", "path"),
+        *numbers("start_offset", "end_offset", "bytes"),
+        *texts("range"),
     ]
 )
 """One row a range; offsets are physical.  C{range} is all that a task needs to read it, for
@@ -33,12 +30,8 @@ L{Range.from_json}."""
 
 FILES = pa.schema(
     [
-        ("store", pa.string()),
-        ("broker_name", pa.string()),
-        ("path", pa.string()),
-        ("start_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("used_bytes", pa.int64()),
+        *texts("store", "broker_name", "path"),
+        *numbers("start_offset", "end_offset", "used_bytes"),
     ]
 )
 """One row a file; what is used of it is what the query may read."""

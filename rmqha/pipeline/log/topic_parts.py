@@ -51,7 +51,7 @@ def chosen_topics(options: ReadOptions) -> Takes | None:
         each is None for each in (options.topic, options.subscribe_pattern, options.assign)
     ):
         return None
-    return Selection.of(options).takes
+    return Selection(options).takes
 
 
 def spans_of(files: LogFiles, file_start: int, splits: Iterable[Split]) -> list[TopicSpan]:

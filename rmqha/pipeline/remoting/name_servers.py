@@ -140,13 +140,10 @@ class RegisteredBrokers:
     def _asked(self) -> dict[str, BrokerData]:
         with Peers(TIMEOUT, tls=SocketTls.read(self.tls_config_file)) as peers:
             request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-            found = NameServerClient(self.name_servers, peers).ask(request, _cluster_info)
+            client = NameServerClient(self.name_servers, peers)
+            found = client.ask(request, lambda each: read_answer(ClusterInfo, each, request.code))
         return {
             name: broker
             for name, broker in sorted(found.broker_addr_table.items())
             if self.cluster in (None, broker.cluster)
         }
-
-
-def _cluster_info(answer: Command) -> ClusterInfo:
-    return read_answer(ClusterInfo, answer, RequestCode.GET_BROKER_CLUSTER_INFO)

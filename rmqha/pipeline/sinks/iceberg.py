@@ -224,8 +224,10 @@ class IcebergSink(LakeTable):
             elif not removed:
                 with transaction.update_snapshot(said).fast_append():
                     pass
-            # A transaction with a change of both kinds is two snapshots.
-            reached = _sequence(self._table) + (2 if removed and added else 1)
+            # A table of the first format has no numbers, and a transaction with a change of both
+            # kinds is two snapshots.
+            last = int(getattr(self._table.metadata, "last_sequence_number", 0))
+            reached = last + (2 if removed and added else 1)
             transaction.set_properties({**_properties(held), **properties, _SEQUENCE: str(reached)})
 
     def _files(self, store: str, to: int) -> list[DataFile]:
@@ -293,11 +295,6 @@ def _of_columns(table: Iceberg, schema: pa.Schema) -> Iterator[str]:
 def _location(shape: Shape) -> str:
     """Where a table's files are, as Iceberg says it."""
     return shape.url or f"{_SCHEME}{shape.root}"
-
-
-def _sequence(table: Iceberg) -> int:
-    """The sequence number of the last snapshot of a table; 0 in one of the first format."""
-    return int(getattr(table.metadata, "last_sequence_number", 0))
 
 
 def _properties(moved: Mapping[Source, TablePosition]) -> dict[str, str]:

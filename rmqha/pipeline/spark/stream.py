@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.listing import root_of
-from rmqha.logfiles.log_files import settled
+from rmqha.logfiles.log_files import settling
 from rmqha.pipeline.log.errors import (
     CopyBehind,
     LogEndsBefore,
@@ -155,17 +155,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_at: float | None = None
         self._views: dict[str, StoreView] = {}
 
+    @settling
     def initialOffset(self) -> dict[str, Any]:
         """Where a stream without a checkpoint begins."""
-
-        def begun() -> dict[str, Any]:
-            stores = self._stores()
-            hint_at_topics(stores, self._options)
-            found = self._with_new({}, stores)
-            ends = self._ends(stores)
-            return to_json({name: evolve(each, seen=ends[name]) for name, each in found.items()})
-
-        return settled(begun)
+        stores = self._stores()
+        hint_at_topics(stores, self._options)
+        found = self._with_new({}, stores)
+        ends = self._ends(stores)
+        return to_json({name: evolve(each, seen=ends[name]) for name, each in found.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The bytes of a batch, or its rows: for both Spark has no name, and rows are counted here
@@ -174,15 +171,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size, rows = self._options.max_bytes_per_trigger, self._options.max_rows_per_trigger
         return ReadMaxRows(rows or ROWS_MAX) if size is None else ReadMaxBytes(size)
 
+    @settling
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the logs end now."""
-        self._targets = settled(lambda: self._ends(self._stores()))
+        self._targets = self._ends(self._stores())
 
+    @settling
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes; the start itself if there is nothing new."""
-        return settled(lambda: self._latest(from_json(start), limit))
-
-    def _latest(self, positions: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
+        positions = from_json(start)
         stores = self._looked(positions)
         positions = {name: each for name, each in positions.items() if not self._gone(name)}
         ends = self._ends(stores)
@@ -232,11 +229,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     found[store.name] = self._initial(store)
         return found
 
+    @settling
     def reportLatestOffset(self) -> dict[str, Any]:
         """Where the logs end, for Spark's progress."""
-        return settled(self._told)
-
-    def _told(self) -> dict[str, Any]:
         # From where the last batch ends: what is below was followed already.
         ends = self._ends(self._looked(self._planned_to))
         states = {**self._states, **{name: str(error) for name, error in self._held_up.items()}}
@@ -244,13 +239,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {**dict.fromkeys(states, 0), **places, **ends}
         return to_json({name: Position(offset) for name, offset in known.items()}, states)
 
+    @settling
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks between two positions."""
-        return settled(lambda: self._planned(from_json(start), from_json(end)))
-
-    def _planned(
-        self, before: dict[str, Position], after: dict[str, Position]
-    ) -> list[InputPartition]:
+        before, after = from_json(start), from_json(end)
         stores = self._stores(after)
         moved = {
             name: (before.get(name), last)

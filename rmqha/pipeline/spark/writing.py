@@ -24,7 +24,7 @@ from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.producing.producer import Producer
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.spark.batch import settle
-from rmqha.pipeline.spark.message_rows import MessageRows, check_columns
+from rmqha.pipeline.spark.message_rows import check_columns, messages_of
 
 _log = getLogger(__name__)
 
@@ -57,10 +57,10 @@ class _Sending:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        rows, number = MessageRows(self._options.topic), 0
+        number = 0
         with Producer(self._options) as producer:
             for batch in iterator:
-                producer.send(rows.of(batch, number))
+                producer.send(messages_of(batch, self._options.topic, number))
                 number += batch.num_rows
         settle()
         return Sent(producer.sent)

@@ -27,7 +27,7 @@ try:
     from pyspark.errors import PySparkException
 
     from rmqha.pipeline.producing.settings import SendOptions
-    from rmqha.pipeline.spark.message_rows import SENT, MessageRows, check_columns
+    from rmqha.pipeline.spark.message_rows import SENT, check_columns, messages_of
     from rmqha.pipeline.spark.session import TRIES
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
@@ -109,17 +109,17 @@ class RowTests(SynchronousTestCase):
             "flag": 7,
         }
         batch = pa.RecordBatch.from_pylist([row, {"body": b"", "topic": "U"}], SENT)
-        one, other = MessageRows(None).of(batch)
+        one, other = messages_of(batch)
         self.assertEqual(("T", b"x", 3, 7), (one.topic, one.body, one.queue_id, one.flag))
         self.assertEqual({"a": "b", "TAGS": "A", "KEYS": "k1 k2"}, one.properties)
         self.assertEqual(("U", b"", None, 0), (other.topic, other.body, other.queue_id, other.flag))
         self.assertEqual({}, other.properties)
-        self.assertEqual({"V"}, {message.topic for message in MessageRows("V").of(batch)})
+        self.assertEqual({"V"}, {message.topic for message in messages_of(batch, "V")})
 
     def test_text(self) -> None:
         """A body may be a text."""
         batch = pa.RecordBatch.from_pydict({"body": ["ä"]})
-        self.assertEqual(["ä".encode()], [message.body for message in MessageRows("T").of(batch)])
+        self.assertEqual(["ä".encode()], [message.body for message in messages_of(batch, "T")])
 
     def test_no_messages(self) -> None:
         """A row that is none is told by its number."""
@@ -129,7 +129,7 @@ class RowTests(SynchronousTestCase):
             ({"body": b"", "topic": "T", "queue_id": -1}, "queue_id"),
         ):
             batch = pa.RecordBatch.from_pylist([{"body": b"", "topic": "T"}, row], SENT)
-            error = self.assertRaises(RowUnsendable, list, MessageRows(None).of(batch, 10))
+            error = self.assertRaises(RowUnsendable, list, messages_of(batch, first=10))
             self.assertEqual((column, 11), (error.column, error.row))
 
 

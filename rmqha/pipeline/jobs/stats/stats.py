@@ -29,6 +29,7 @@ from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.proven_records import proved
 from rmqha.pipeline.jobs.spark_work import Stores, options_for, ranges_of, run
 from rmqha.pipeline.jobs.stats.tally import CELLS, buckets, percentile, records, tallied
+from rmqha.pipeline.log.fields import numbers, texts
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
@@ -61,16 +62,8 @@ class Counted(StrEnum):
 
 COUNTS = pa.schema(
     [
-        ("what", pa.string()),
-        ("store", pa.string()),
-        ("topic", pa.string()),
-        ("queue_id", pa.int64()),
-        ("key", pa.int64()),
-        ("step", pa.int64()),
-        ("count", pa.int64()),
-        ("total", pa.int64()),
-        ("low", pa.int64()),
-        ("high", pa.int64()),
+        *texts("what", "store", "topic"),
+        *numbers("queue_id", "key", "step", "count", "total", "low", "high"),
     ]
 )
 """A row a cell; C{step} is the width of a step of time in milliseconds, 0 for other rows."""
@@ -89,7 +82,7 @@ class Counting:
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         counts = RangeCounts(self.step or FINEST, self.step is None)
-        selection = Selection.of(self.options)
+        selection = Selection(self.options)
         keep = None if selection.everything else selection.keep
         for walked in proved(wanted, self.options):
             block = walked.block

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from rmqha.pipeline.log.fields import numbers
 from rmqha.wire.columnar.vectors import Array
 
 _FINE = 64
@@ -53,17 +54,7 @@ def percentile(counts: dict[int, int], part: float) -> int:
     return middle(max(counts))
 
 
-CELLS = pa.schema(
-    [
-        ("topic", pa.int64()),
-        ("queue_id", pa.int64()),
-        ("key", pa.int64()),
-        ("count", pa.int64()),
-        ("total", pa.int64()),
-        ("low", pa.int64()),
-        ("high", pa.int64()),
-    ]
-)
+CELLS = pa.schema(numbers("topic", "queue_id", "key", "count", "total", "low", "high"))
 """A row a kind of records, by the first three: how many, the sum of their weights, the least and
 the greatest of their values."""
 

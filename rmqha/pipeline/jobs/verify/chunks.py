@@ -21,6 +21,7 @@ from isal.isal_zlib import crc32
 from rmqha.logfiles.blocks.blocks import KindReads
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.pipeline.jobs.verify.copies import Copy
+from rmqha.pipeline.log.fields import numbers, texts
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.reading import RangeProof
 from rmqha.wire.columnar.vectors import Array
@@ -39,15 +40,8 @@ MOST_EXTENTS = 16
 
 CHUNKS = pa.schema(
     [
-        ("store", pa.string()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("digest", pa.string()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("count", pa.int64()),
-        ("absent", pa.string()),
-        ("absent_at", pa.int64()),
+        *texts("store", "digest", "absent"),
+        *numbers("start", "end", "first", "last", "count", "absent_at"),
     ]
 )
 """A row a chunk and copy, and one for each further difference.  C{first} and C{last} are the

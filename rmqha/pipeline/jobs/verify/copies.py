@@ -10,7 +10,6 @@ from attrs import frozen
 
 from rmqha.logfiles.listing import root_of
 from rmqha.logfiles.log_end import find_end_in_last_file
-from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.scan import data_end
 from rmqha.pipeline.errors import NothingInCommon
@@ -74,8 +73,10 @@ def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
     """
     store = StoreView.open(name, root_of(path.absolute()), options)
     published = store.point is not None
-    whole = store.end if published else find_end_in_last_file(store.files).end
-    end = whole if published else _written_end(store.files, whole)
+    end = whole = store.end if published else find_end_in_last_file(store.files).end
+    if not published:
+        with PreadLog(store.files) as log:
+            end = data_end(log, whole)
     return Copy(
         name=name,
         root=str(store.files.root),
@@ -86,11 +87,6 @@ def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
         published=published,
         cuts=store.cuts,
     )
-
-
-def _written_end(files: LogFiles, whole: int) -> int:
-    with PreadLog(files) as log:
-        return data_end(log, whole)
 
 
 def check_common(copies: Iterable[Copy], low: int, high: int) -> None:

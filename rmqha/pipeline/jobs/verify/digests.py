@@ -25,10 +25,8 @@ from rmqha.pipeline.jobs.verify.copies import Copy, check_common, check_uncut, c
 from rmqha.pipeline.jobs.verify.findings import (
     ByteDifference,
     ComparisonReport,
-    ComparisonResult,
     Skipped,
     in_order,
-    lagging,
     merged,
     read_absent,
 )
@@ -185,19 +183,7 @@ def against(
     for start, end in ((common[0], low), (high, common[1])):
         if start < end:
             skipped.append(Skipped(store=copy.name, start=start, end=end, reason=PART))
-    return ComparisonReport(
-        verdict=ComparisonResult.DIFFERENT if differences else ComparisonResult.EQUAL,
-        copies=copies,
-        low=low,
-        high=high,
-        chunk=digests.chunk,
-        sum=digests.sum,
-        chunks=work.chunks,
-        differences=tuple(merged(differences)),
-        skipped=tuple(skipped),
-        behind=lagging(copies),
-        seconds=time.monotonic() - begun,
-    )
+    return ComparisonReport.of(work, copies, (low, high), merged(differences), skipped, begun)
 
 
 def _only(store: Stores, point_file: str) -> tuple[Copy, ReadOptions]:

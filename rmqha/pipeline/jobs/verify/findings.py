@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from attrs import asdict, evolve, frozen
 
-from rmqha.pipeline.jobs.verify.chunks import Absent, DigestKind
+from rmqha.pipeline.jobs.verify.chunks import Absent, Comparing, DigestKind
 from rmqha.pipeline.jobs.verify.copies import Copy
 
 
@@ -80,6 +81,36 @@ class ComparisonReport:
     skipped: tuple[Skipped, ...]
     behind: dict[str, int]
     seconds: float
+
+    @classmethod
+    def of(
+        cls,
+        work: Comparing,
+        copies: tuple[Copy, ...],
+        between: tuple[int, int],
+        differences: Iterable[ByteDifference],
+        skipped: Iterable[Skipped],
+        begun: float,
+    ) -> Self:
+        """What came of a comparison.
+
+        @param between: The physical offsets between which chunks were compared.
+        @param begun: When it was begun, in seconds of C{time.monotonic}.
+        """
+        found = tuple(differences)
+        return cls(
+            verdict=ComparisonResult.DIFFERENT if found else ComparisonResult.EQUAL,
+            copies=copies,
+            low=between[0],
+            high=between[1],
+            chunk=work.chunk,
+            sum=work.sum,
+            chunks=work.chunks,
+            differences=found,
+            skipped=tuple(skipped),
+            behind=lagging(copies),
+            seconds=time.monotonic() - begun,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object, for C{--json}."""

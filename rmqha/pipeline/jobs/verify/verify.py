@@ -24,12 +24,7 @@ from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
 from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, DigestKind, edges
 from rmqha.pipeline.jobs.verify.copies import check_common, check_uncut, copy_of, options_of
-from rmqha.pipeline.jobs.verify.findings import (
-    ComparisonReport,
-    ComparisonResult,
-    lagging,
-    read_chunks,
-)
+from rmqha.pipeline.jobs.verify.findings import ComparisonReport, read_chunks
 
 TWO = "at least two copies, each a folder of its own"
 
@@ -70,16 +65,4 @@ def verify(
     work = Comparing(copies, edges(low, high, chunk), chunk, sum, options)
     differences, skipped = read_chunks(spread(spark, work.tasks, work, CHUNKS, shown))
     check_uncut(copies, high, options)
-    return ComparisonReport(
-        verdict=ComparisonResult.DIFFERENT if differences else ComparisonResult.EQUAL,
-        copies=copies,
-        low=low,
-        high=high,
-        chunk=chunk,
-        sum=sum,
-        chunks=work.chunks,
-        differences=tuple(differences),
-        skipped=tuple(skipped),
-        behind=lagging(copies),
-        seconds=time.monotonic() - begun,
-    )
+    return ComparisonReport.of(work, copies, (low, high), differences, skipped, begun)
