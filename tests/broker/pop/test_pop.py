@@ -618,8 +618,7 @@ class RestartTests(ServedTestCase):
 
     def killed(self, **settings: Any) -> None:
         """Stop without a word, and serve again."""
-        self.serving.timers._cancel()
-        self.close_store(self.serving.store)
+        self.kill()
         self.serve(**settings)
 
     def test_group_not_told(self) -> None:
@@ -630,8 +629,7 @@ class RestartTests(ServedTestCase):
         self.assertEqual(self.popped(maxMsgNums=1), [b"a"])
         self.passes(0.2)
         self.assertEqual(bodies(self.pop(maxMsgNums=1)), [b"b"])
-        self.serving.timers._cancel()
-        self.close_store(self.serving.store)
+        self.kill()
         for file in (self.root / "config").glob("subscriptionGroup.json*"):
             file.unlink()
         journal = EpochJournal().raised(self.serving.store.log.end)

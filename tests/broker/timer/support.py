@@ -35,6 +35,11 @@ class TimerTestCase(BrokerTestCase):
         self.successResultOf(self.serving.schedule.stop())
         self.close_store(self.serving.store)
 
+    def kill(self) -> None:
+        """End without a word."""
+        self.serving.timers._cancel()
+        self.close_store(self.serving.store)
+
     def again(self, **settings: Any) -> Broker:
         """Stop cleanly, and begin anew."""
         self.stop()

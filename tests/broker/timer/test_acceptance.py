@@ -6,20 +6,21 @@ import gzip
 import json
 from base64 import urlsafe_b64decode
 from pathlib import Path
-from struct import unpack_from
-from typing import ClassVar
+from struct import unpack, unpack_from
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred
 
 from lab.harness import golden
 from rmqha.config.broker_settings import BrokerSettings, TimerSettings
 from rmqha.wire.log.encode import MAX_PROPERTIES
+from rmqha.wire.log.record import Record
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder
-from tests.broker.support import NOW, SEND_BATCH, batch, properties, sending
+from tests.broker.support import NOW, SEND_BATCH, SEND_V2, batch, properties, sending
 from tests.broker.timer.support import TimerTestCase
 
 FRAMES = Path(__file__).resolve().parents[2] / "data" / "timer" / "frames.jsonl.gz"
@@ -156,6 +157,21 @@ class RecallTests(TimerTestCase):
         )
         self.assertEqual(recall.properties["TAGS"], "_RECALL_TAG_")
 
+    def test_killed(self) -> None:
+        """A recall survives kill -9, also one of a message that was stored anew before."""
+        settings = TimerSettings(recalls=True, roll_window=10)
+        self.begin(timers=settings)
+        handles = [self.later(b"%d" % n, 30_000).ext["recallHandle"] for n in range(4)]
+        self.assertEqual(self.recall(handles[0]), (0, ""))
+        self.skips(12)
+        self.assertGreater(len(self.waiting()), 5, "some are stored anew")
+        self.assertEqual(self.recall(handles[2]), (0, ""))
+        self.passes(0.02)
+        self.kill()
+        self.begin(timers=settings)
+        self.skips(30)
+        self.assertEqual(self.got(), [b"1", b"3"])
+
     def test_refusals(self) -> None:
         """Each has its code."""
         self.begin(timers=self.on)
@@ -178,6 +194,57 @@ class RecallTests(TimerTestCase):
         """A slave leaves it to its master."""
         self.begin(slave=True, timers=self.on)
         self.assertEqual(self.recall("x"), (11, "recall failed, broker service not available"))
+
+
+class FollowedTests(TimerTestCase):
+    """What a stock slave asks: requests 60 and 61."""
+
+    def numbers(self) -> tuple[int, ...]:
+        answer = self.client().ask(RequestCode.GET_TIMER_CHECK_POINT)
+        assert answer is not None
+        return unpack(">7q", answer.body)
+
+    def counts(self) -> dict[str, Any]:
+        answer = self.client().ask(RequestCode.GET_TIMER_METRICS)
+        assert answer is not None
+        return json.loads(bytes(answer.body))  # type: ignore[no-any-return]
+
+    def test_told(self) -> None:
+        """Up to when all is delivered, what is read of the timer queue, and how many wait of each
+        topic; in the form of a stock broker's.
+        """
+        with gzip.open(FRAMES, "rt") as lines:
+            frames = {frame["name"]: frame for frame in map(json.loads, lines)}
+        stock = json.loads(bytes(golden_answer(frames["GET_TIMER_METRICS"]).body))
+        self.assertEqual(len(golden_answer(frames["GET_TIMER_CHECK_POINT"]).body), 56)
+        self.begin()
+        for n in range(5):
+            self.send(b"%d" % n, "TU"[n % 2], TIMER_DELAY_MS=str(5500 + 10_000 * (n > 2)))
+        self.skips(1)
+        read, flushed, next_, masters, version, changed, counter = self.numbers()
+        self.assertEqual((flushed, next_, masters, version), (0, 5, 5, 0))
+        self.assertTrue(NOW <= read <= self.now() and read % 1000 == 0, read)
+        self.assertTrue(NOW <= changed <= self.now() and counter > 0)
+        before = self.counts()
+        self.assertEqual(before.keys(), stock.keys())
+        self.assertEqual(before["dataVersion"].keys(), stock["dataVersion"].keys())
+        self.assertEqual(before["timingCount"]["T"].keys(), stock["timingCount"]["TT"].keys())
+        waiting = {topic: row["count"] for topic, row in before["timingCount"].items()}
+        self.assertEqual(waiting, {"T": 3, "U": 2})
+        self.skips(6)
+        after = self.counts()
+        waiting = {topic: row["count"] for topic, row in after["timingCount"].items()}
+        self.assertEqual(waiting, {"T": 1, "U": 1})
+        self.assertGreater(after["dataVersion"]["counter"], before["dataVersion"]["counter"])
+        later = self.numbers()
+        self.assertEqual(later[2:4], (5, 5))
+        self.assertTrue(NOW + 6000 <= later[0] <= self.now(), "a slave that is promoted goes on")
+        self.assertGreater(later[6], counter)
+
+
+def golden_answer(frame: dict[str, str]) -> Command:
+    """What the stock broker answered."""
+    return GoldenTests.decoded(frame["response"])
 
 
 class GoldenTests(TimerTestCase):
@@ -254,6 +321,61 @@ class StockStoreTests(TimerTestCase):
     """What waits in one comes at its time, and nothing else."""
 
     broker_settings = BrokerSettings(name="BN", cluster="C", ip1="10.0.0.9", ip2="10.0.0.9")
+
+    def test_records(self) -> None:
+        """What waits, and what was delivered, is recorded as the stock broker does for the same
+        requests; we say when it is due besides, and a recall has no empty field.
+        """
+        self.open("killed", KILLED)
+        theirs, delivered = self.waiting()[:10], self.records("TT")[:2]
+        self.stop()
+        self.setUp()
+        self.begin(sizes=SIZES, timers=TimerSettings(roll_window=10, recalls=True))
+        topic = TopicConfig(topic_name="TT", read_queue_nums=1, write_queue_nums=1)
+        self.serving.topics.put(topic)
+        by_broker = {"TIMER_OUT_MS", "MSG_REGION", "CLUSTER", "TRACE_ON", "REAL_TOPIC", "REAL_QID"}
+        handles: dict[str, str] = {}
+        for record in sorted([*theirs, delivered[0]], key=lambda one: one.offset):
+            self.skips((record.store_timestamp - self.now()) / 1000)
+            self.jump += record.store_timestamp - self.now()
+            told = dict(record.properties)
+            if "TIMER_DEL_UNIQKEY" in told:
+                ext = {"producerGroup": "PG", "topic": "TT"}
+                ext["recallHandle"] = handles[told["UNIQ_KEY"]]
+                answer = self.client().ask(RequestCode.RECALL_MESSAGE, ext)
+            else:
+                given = {name: value for name, value in told.items() if name not in by_broker}
+                ext = sending("TT", properties=given, born_timestamp=record.born_timestamp)
+                answer = self.client().ask(SEND_V2, ext, record.body)
+            assert answer is not None
+            self.assertEqual(answer.code, 0, answer.remark)
+            handles[told["UNIQ_KEY"]] = answer.ext.get("recallHandle", "")
+        self.passes(0.02)
+        for stock, ours in zip(
+            [*theirs, *delivered], [*self.waiting()[:10], *self.records("TT")[:2]], strict=True
+        ):
+            self.assertEqual(self.said(ours), self.said(stock))
+
+    @staticmethod
+    def said(record: Record) -> dict[str, object]:
+        """What a record says, without the times that each broker chose."""
+        told = dict(record.properties)
+        if "TIMER_DEL_UNIQKEY" in told:
+            told.pop("TRACE_CONTEXT", None)
+            told.pop("BORN_TIMESTAMP")
+        if "TIMER_DELAY_SEC" in told:
+            told.pop("TIMER_DELIVER_MS", None)
+        for name in ("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"):
+            if name in told:
+                told[name] = "<ms>"
+        return {
+            "body": record.body,
+            "topic": record.topic,
+            "place": (record.queue_id, record.queue_offset),
+            "flags": (record.flag, record.sys_flag),
+            "times": record.reconsume_times,
+            "properties": told,
+        }
 
     def open(self, name: str, at: int, window: int = 172_800) -> None:
         """Go on with one at a time."""

@@ -4,6 +4,7 @@ so too.
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 from typing import Any
 from unittest import skipUnless
@@ -325,6 +326,17 @@ class PendingTests(SynchronousTestCase):
         self.assertLessEqual(waits[0][0] - due, 60_000)
         self.assertLessEqual(due, waits[0][0])
         self.assertLessEqual(least, min(offset for _, offset in waits))
+
+    def test_small(self) -> None:
+        """Of a million that wait over days each takes at most 32 bytes."""
+        found, count = PendingTimers(), 1_000_000
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for first in range(0, count, 10_000):
+            offsets = np.arange(first, first + 10_000)
+            found.add_run(NOW + offsets * 7919 % 200_000_000, offsets)
+        self.assertEqual(found.count, count)
+        self.assertLess(tracemalloc.get_traced_memory()[0], 32 * count)
 
     def test_backwards(self) -> None:
         """The same where a start reads from the end."""

@@ -13,7 +13,7 @@ from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.logfiles import json_table
 from rmqha.wire.names import TIMER_TOPIC
-from tests.broker.support import NOW
+from tests.broker.support import NOW, SEND_V2, sending
 from tests.broker.timer.support import TimerTestCase
 
 
@@ -37,6 +37,33 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(told, waited.properties)
         self.assertEqual(told["TIMER_OUT_MS"], str((due - 1) // 1000 * 1000))
         self.assertEqual((told["REAL_TOPIC"], told["REAL_QID"]), ("T", "0"))
+
+    def test_each_way(self) -> None:
+        """A time may be said in three ways: each message comes once, not early, in its queue."""
+        self.begin()
+        sent = {}
+        for n in range(1000):
+            ms = (1000, 1500, 10_000, 100_000)[n % 4]
+            ways = {"TIMER_DELAY_MS": ms, "TIMER_DELIVER_MS": self.now() + ms}
+            if ms % 1000 == 0:
+                ways["TIMER_DELAY_SEC"] = ms // 1000
+            name = [*ways][n // 4 % len(ways)]
+            body, queue_id = b"%d" % n, n // 12 % 4
+            told = {"UNIQ_KEY": f"U{n}", name: str(ways[name])}
+            answer = self.client().ask(
+                SEND_V2, sending("T", queue_id=queue_id, properties=told), body
+            )
+            assert answer is not None
+            self.assertEqual(answer.code, 0, answer.remark)
+            sent[body] = queue_id, self.now() + ms
+        self.skips(101)
+        found = {record.body: record for at in range(4) for record in self.records("T", at)}
+        self.assertEqual(found.keys(), sent.keys())
+        self.assertEqual(sum(len(self.records("T", at)) for at in range(4)), len(sent))
+        for body, (queue_id, due) in sent.items():
+            record = found[body]
+            self.assertEqual(record.queue_id, queue_id)
+            self.assertTrue(0 <= record.store_timestamp - due <= 100, record.store_timestamp - due)
 
     def test_order(self) -> None:
         """The order is that of their times, and of sending where these are equal."""
@@ -299,6 +326,25 @@ class RollTests(TimerTestCase):
         self.assertEqual(len(self.waiting()), 3)
         self.assertEqual(self.serving.timers.topics, {})
         self.assertEqual(self.waiting()[0].topic, TIMER_TOPIC)
+
+
+    def test_killed(self) -> None:
+        """So it does where its master is killed on the way."""
+        window = TimerSettings(roll_window=10)
+        for seconds in (5, 12, 22):
+            self.setUp()
+            self.begin(timers=window)
+            self.later(b"x", 30_000)
+            self.skips(seconds)
+            self.kill()
+            self.begin(timers=window)
+            self.skips(29.9 - self.clock.seconds())
+            self.assertEqual(self.got(), [])
+            self.skips(10)
+            (record,) = self.records()
+            self.assertLess(record.store_timestamp - (NOW + 30_000), 100)
+            self.assertEqual(record.properties["TIMER_ROLL_TIMES"], "2", seconds)
+            self.stop()
 
 
 class CancelTests(TimerTestCase):
