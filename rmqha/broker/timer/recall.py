@@ -23,7 +23,6 @@ from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import (
     BORN_TIMESTAMP,
-    CLUSTER,
     PRODUCER_GROUP,
     TAGS,
     TIMER_CANCELS,
@@ -67,7 +66,6 @@ class Recalls:
             TIMER_CANCELS: f"{handle.topic}+{handle.key}",
             TIMER_DELIVER: str(handle.due),
             BORN_TIMESTAMP: str(now),
-            CLUSTER: self.state.messages.cluster,
         }
         if header.producer_group:
             properties[PRODUCER_GROUP] = header.producer_group

@@ -327,7 +327,6 @@ class RollTests(TimerTestCase):
         self.assertEqual(self.serving.timers.topics, {})
         self.assertEqual(self.waiting()[0].topic, TIMER_TOPIC)
 
-
     def test_killed(self) -> None:
         """So it does where its master is killed on the way."""
         window = TimerSettings(roll_window=10)
