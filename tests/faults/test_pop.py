@@ -5,10 +5,11 @@ its slave.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import ExitStack
 
-from lab.harness.nodes import Node
-from lab.harness.remote import Remote, make_topic, send
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, bodies, make_topic, send
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.pop import PopMessageRequest
@@ -23,6 +24,15 @@ ROOM = 1024
 
 QUIET = 5.0
 """Seconds for which nothing is sent."""
+
+OPEN = {b"open %d" % number for number in range(20)}
+"""Messages that are handed out, and not acknowledged."""
+
+INVISIBLE = 15.0
+"""Seconds for which each is nobody else's: longer than another master needs to take over."""
+
+AGAIN = 3.0
+"""Seconds behind that, or behind the new master's start, until it has come again."""
 
 BUSY = 0.05
 """The share of a processor that a broker may need meanwhile."""
@@ -59,18 +69,59 @@ class PopTests(FaultTestCase):
         self.assertEqual([], master.complaints())
 
     def test_promoted(self) -> None:
-        """So does a slave that takes over."""
+        """So does a slave that takes over; what is open comes again when its time is over."""
         master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
         slave = self.follower(master)
         load = PopLoad(random=self.random)
         with load.on(master.port) as books:
             self.passes(self.random.uniform(5.0, 8.0))
+            times = self.opens(master)
             master.kill9()
         heir = self.heir(slave)
+        self.comes_again(heir, *times)
         self.drain(load, heir)
         self.assertAll(books)
         for node in (slave, heir):
             self.assertEqual([], node.complaints())
+
+    def opens(self, master: Node) -> tuple[float, float]:
+        """Messages are handed out, and not acknowledged.
+
+        @return: When the time of the first is over at the earliest, and of all.
+        """
+        with Remote(master.port) as client:
+            self.assertEqual(client.ask(make_topic("Open", 1)).code, 0)
+            for body in OPEN:
+                self.assertEqual(client.ask(send("Open", body)).code, 0)
+            began, found = time.time(), set[bytes]()
+            until(lambda: found.update(self.popped(client)) or found == OPEN, "they are handed out")
+        return began + INVISIBLE, time.time() + INVISIBLE
+
+    def comes_again(self, heir: Node, first: float, over: float) -> None:
+        """They come again, not before their time is over, and soon."""
+        heir.until(lambda status: not status["remoting"]["timers"]["reading"], "it has read")
+        began, found = time.time(), set[bytes]()
+        with Remote(heir.port) as client:
+            while found != OPEN:
+                found |= self.popped(client)
+                if found:
+                    self.assertGreater(time.time(), first, found)
+                self.assertLess(time.time(), max(over, began) + AGAIN, sorted(OPEN - found))
+        self.tell(f"came again {time.time() - max(over, began):.2f} s after their time")
+
+    def popped(self, client: Remote) -> set[bytes]:
+        """What a pop is handed."""
+        request = PopMessageRequest(
+            consumer_group="opens",
+            topic="Open",
+            queue_id=-1,
+            max_msg_nums=32,
+            invisible_time=round(INVISIBLE * 1000),
+            poll_time=100,
+            born_time=0,
+        )
+        answer = client.ask(Command.request(RequestCode.POP_MESSAGE, request))
+        return set() if answer.code else set(bodies(answer))
 
 
 class WaitingTests(FaultTestCase):
