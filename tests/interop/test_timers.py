@@ -11,6 +11,7 @@ from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, bodies, pull, send
 from lab.stock.brokers import Broker
 from lab.stock.clients import java_client
+from rmqha.wire.names import UNIQUE_KEY
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from tests.interop.cases import InteropTestCase
@@ -24,12 +25,18 @@ COUNT, STEP = 60, 500
 LAST = COUNT * STEP / 1000
 """Seconds until the last one is due."""
 
+RECALLED = 5
+"""How many more are due then, and are taken back."""
+
+BEHIND = 5.0
+"""Seconds after which a stock slave, which asks every three, has heard how far its master is."""
+
 
 class TimerTestCase(InteropTestCase):
     """Messages that come one after the other, while brokers change."""
 
     def our_node(self, root: Path | None = None) -> Node:
-        keys = {**OF_THEIRS, "namesrvAddr": self.tool.names}
+        keys = {**OF_THEIRS, "namesrvAddr": self.tool.names, "recallMessageEnable": "true"}
         master = Node(self.folder, "master", "master", root=root, **keys)
         self._processes.append(master)
         return master.start()
@@ -45,6 +52,14 @@ class TimerTestCase(InteropTestCase):
             asked = [send(self.topic, b"%d" % n, later=(n + 1) * STEP) for n in range(COUNT)]
             for answer in sender.ask_all(asked):
                 self.assertEqual(0, answer.code, answer.remark)
+            for n in range(RECALLED):
+                timer = send(self.topic, b"recalled %d" % n, later=COUNT * STEP)
+                timer.ext["i"] += f"{UNIQUE_KEY}\x01recalled{n}\x02"
+                answer = sender.ask(timer)
+                self.assertEqual(0, answer.code, answer.remark)
+                ext = {"topic": self.topic, "recallHandle": answer.ext["recallHandle"]}
+                answer = sender.ask(Command(code=RequestCode.RECALL_MESSAGE, ext=ext))
+                self.assertEqual(0, answer.code, answer.remark)
 
     def copies(self, port: int) -> Counter[bytes]:
         found: Counter[bytes] = Counter()
@@ -56,6 +71,7 @@ class TimerTestCase(InteropTestCase):
         return found
 
     def until_all(self, node: Node | Broker) -> Counter[bytes]:
+        """Wait until all came that should; what was taken back does not, as those of its time."""
         until(
             lambda: len(self.copies(node.port)) > COUNT,
             "all come",
@@ -63,7 +79,10 @@ class TimerTestCase(InteropTestCase):
             tell=lambda: f"{len(self.copies(node.port)) - 1} of {COUNT}: {node.tail()}",
             pause=0.5,
         )
-        return self.copies(node.port)
+        time.sleep(2.5)
+        found = self.copies(node.port)
+        self.assertEqual({b"first", *(b"%d" % n for n in range(COUNT))}, found.keys())
+        return found
 
     def checkpoint(self, port: int) -> tuple[int, ...]:
         """What a broker answers to 60."""
@@ -91,7 +110,7 @@ class TimerTests(TimerTestCase):
 
     def stock(self, **keys: object) -> Broker:
         """A stock broker with a timer, not started."""
-        return self.broker(timerWheelEnable="true", **keys)
+        return self.broker(timerWheelEnable="true", recallMessageEnable="true", **keys)
 
     def test_slave(self) -> None:
         """A stock slave of our master follows it, and goes on as the master."""
@@ -108,12 +127,18 @@ class TimerTests(TimerTestCase):
             )
             self.sends(master.port)
 
-            def follows() -> bool:
-                ours, theirs = self.checkpoint(master.port), self.checkpoint(slave.port)
-                behind = ours[0] - theirs[0]
-                return ours[3] == theirs[3] == COUNT and 0 <= behind <= 6000
-
-            until(follows, "the checkpoint follows", 40, pause=0.2)
+            # A recall is a timer message, too.
+            most = COUNT + 2 * RECALLED
+            until(lambda: self.checkpoint(slave.port)[3] == most, "it has the count", 40, pause=0.2)
+            for _ in range(3):
+                done, _, _, count, *_ = self.checkpoint(master.port)
+                self.assertEqual(most, count)
+                until(
+                    lambda done=done: self.checkpoint(slave.port)[0] >= done,
+                    "the checkpoint follows",
+                    BEHIND,
+                    pause=0.1,
+                )
             self.until_equal_logs(master, slave)
             master.term()
             slave.stop()
@@ -170,13 +195,29 @@ class TimerTests(TimerTestCase):
             self.sends(ours.port)
             until(lambda: len(self.copies(ours.port)) > COUNT // 4, "some come", LAST, pause=0.2)
             ours.term()
-            told = (ours.root / "config" / "timercheck").read_bytes()
-            java = self.stock(role="ASYNC_MASTER", root=ours.root).start()
-            first = unpack_from(">q", told, 16)[0]
-            found = self.until_all(java)
-            again = [int(body) for body, count in found.items() if count > 1]
-            self.assertGreaterEqual(min(again, default=first), first)
-            self.assertTwice(found, COUNT - first, "a stock broker on our store")
+            self.goes_on(ours, "a stock broker on our store")
+
+    def test_our_killed_store(self) -> None:
+        """The same where ours was killed: then the first that waits may be one of some seconds
+        before.
+        """
+        with self.scenario("timer messages of a store where ours was killed"):
+            ours = self.our_node()
+            self.makes_topic(ours.port)
+            self.sends(ours.port)
+            until(lambda: len(self.copies(ours.port)) > COUNT // 4, "some come", LAST, pause=0.2)
+            ours.kill9()
+            self.goes_on(ours, "a stock broker on our killed store")
+
+    def goes_on(self, ours: Node, what: str) -> None:
+        """A stock broker is started on our store."""
+        told = (ours.root / "config" / "timercheck").read_bytes()
+        java = self.stock(role="ASYNC_MASTER", root=ours.root).start()
+        first = unpack_from(">q", told, 16)[0]
+        found = self.until_all(java)
+        again = [int(body) for body, count in found.items() if count > 1]
+        self.assertGreaterEqual(min(again, default=first), first)
+        self.assertTwice(found, COUNT - first, what)
 
 
 class OldConsumerTests(TimerTestCase):
