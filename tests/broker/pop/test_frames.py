@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import skipUnless
@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from rmqha.broker.pop import pop
-from rmqha.config.broker_settings import BrokerSettings, PopSettings, PullSettings
+from rmqha.config.broker_settings import (
+    BrokerSettings,
+    PopSettings,
+    PullSettings,
+    TimerSettings,
+)
 from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -22,9 +27,9 @@ from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import ONEWAY, Command
-from rmqha.wire.remoting.frame import encode
+from rmqha.wire.remoting.frame import FrameDecoder, encode
 from tests.broker.pop.support import PopTestCase, bodies, handles
-from tests.broker.support import NOW, SEND_V2, sending
+from tests.broker.support import NOW, SEND_V2, Client, sending
 from tests.support.effort import tries
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "pop"
@@ -34,6 +39,10 @@ SAME = ("restNum", "startOffsetInfo", "msgOffsetInfo", "orderCountInfo", "hasMsg
 
 UNSET = "not set any response code"
 """What a stock broker remarks where nothing is to be said; we say nothing."""
+
+
+COMPARED = {310, 351, 352, 370, 400, 401, 402, 200050, 200051, 200053}
+"""Requests of clients that pop; what they ask besides, all clients do."""
 
 
 def exchanges(name: str) -> list[dict[str, Any]]:
@@ -139,6 +148,37 @@ class FrameTests(PopTestCase):
             self.jump += max(0, asked["ext"].get("bornTime", 0) - self.now())
             self.assert_alike(asked, self.ask_at(asked))
 
+    def test_waiting(self) -> None:
+        """A message wakes a pop that waits, a notification, and of those with tags who wants it;
+        and a group begins at the end.  Here who waits is past what it does not want already.
+        """
+        frames = {asked["n"]: asked for asked in exchanges("peek-notify")}
+        frames[10]["respHeader"]["extFields"]["startOffsetInfo"] = "0 1 3"
+        self.jump = frames[8]["ext"]["bornTime"] - NOW
+        self.serve()
+        self.topic("N", 2, 0, 0, 0)
+        for number, tags in ((8, "A"), (9, "A"), (10, "YX")):
+            asked = frames[number]
+            self.jump += max(0, asked["ext"]["bornTime"] - self.now())
+            ext = {name: str(value) for name, value in asked["ext"].items()}
+            self.assertIsNone(self.who.ask(asked["code"], ext | {"order": "false"}))
+            if number == 8:
+                info = frames[7]
+                ext = {name: str(value) for name, value in info["ext"].items()}
+                told = self.client().ask(info["code"], ext)
+                assert told is not None
+                self.assert_alike(info, told)
+            for tag in tags:
+                self.assertEqual(self.who.heard(), [])
+                told = {"UNIQ_KEY": f"W{number}", "TAGS": tag}
+                self.client().ask(SEND_V2, sending("N", queue_id=1, properties=told), b"w")
+                self.passes(0.02)
+            (answer,) = self.who.heard()
+            self.assert_alike(asked, answer)
+        for number in (11, 12):
+            self.jump += max(0, frames[number]["ext"].get("bornTime", 0) - self.now())
+            self.assert_alike(frames[number], self.ask_at(frames[number]))
+
     def test_basic(self) -> None:
         """Pops of all queues, of one and by tags, acks of one and of several, another time, waiting
         for nothing, and what comes again.
@@ -192,6 +232,91 @@ class FrameTests(PopTestCase):
             self.assert_alike(asked, answer)
             if asked["code"] == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
                 self.assertEqual(answer.body.decode(), asked["respBody"])
+
+    def replays(
+        self, name: str, *sooner: int, done: Callable[[Command], None] | None = None
+    ) -> set[int]:
+        """Send what clients sent, when they did: each answer has a stock broker's code and fields.
+
+        @param sooner: Pops for which nothing came again in time there, and something does here.
+        @param done: Is given the answer to a pop.
+        @return: Of what requests answers were compared.
+        """
+        rows, times = exchanges(name), dict[str, str]()
+        clients: dict[int, Client] = {}
+        sent: dict[int, int] = {}
+        heard: dict[int, Command] = {}
+        compared: set[int] = set()
+        for row in rows:
+            self.skips(max(0, row["t"] - self.now()) / 1000)
+            client = clients.setdefault(row["conn"], self.client())
+            opaque, theirs = row["header"]["opaque"], row["header"].get("extFields", {})
+            if row["way"] == "client->broker":
+                (command,) = FrameDecoder().receive(bytes.fromhex(row["frame"]))
+                handle = command.ext.get("extraInfo", "")
+                for stock, ours in times.items():
+                    handle = handle.replace(stock, ours)
+                if handle:
+                    command.ext["extraInfo"] = handle
+                sent[opaque] = command.code
+                client.send(command)
+            heard |= {answer.opaque: answer for answer in client.heard()}
+            code = sent.get(opaque)
+            if row["way"] == "client->broker" or code not in COMPARED:
+                continue
+            if opaque not in heard:
+                self.skips(1)
+                heard |= {answer.opaque: answer for answer in client.heard()}
+            answer, wanted = heard[opaque], row["header"]["code"]
+            if opaque not in sooner:
+                self.assertEqual(answer.code, wanted, (opaque, answer.remark))
+            # Of a send stock brokers repeat the message's name besides.
+            self.assertEqual(answer.ext.keys(), theirs.keys() - {"transactionId"}, opaque)
+            compared.add(code)
+            if code == RequestCode.POP_MESSAGE and not wanted:
+                times[theirs["popTime"]] = answer.ext["popTime"]
+                if done is not None:
+                    done(answer)
+        return compared
+
+    def test_java_consumer(self) -> None:
+        """A Java push consumer that pops, and fails with two messages."""
+        rows = exchanges("java-push")
+        self.jump = rows[0]["t"] - NOW
+        told = {row["header"].get("extFields", {}).get("extraInfo") for row in rows} - {None}
+        kept = {handle.split(" ", 4)[4] for handle in told}
+
+        def done(answer: Command | None) -> None:
+            """Acknowledge what the frames leave out, and what comes again by itself here."""
+            while answer is not None and not answer.code:
+                for named in handles(answer):
+                    named["extraInfo"] = named["extraInfo"].replace("broker-a", "BN")
+                    if named["extraInfo"].split(" ", 4)[4] not in kept:
+                        self.assertEqual(self.ack(named), 0)
+                answer = self.pop(queueId=-1)
+
+        self.serve()
+        self.topic("T", 4, *range(4), *range(4), *range(4), *range(4), *range(4))
+        self.assertEqual(
+            self.replays("java-push", done=done), {400, 401, 402, 200050, 200051, 200053}
+        )
+
+    def test_proxy(self) -> None:
+        """A proxy whose clients send, delay, recall, receive and acknowledge, also in order."""
+        self.jump = exchanges("proxy")[0]["t"] - NOW
+        self.serve(timers=TimerSettings(recalls=True))
+        # One send is not among the frames.
+        topics: dict[str, tuple[str, tuple[int, ...]]] = {
+            "PX": ("NORMAL", ()),
+            "PXD": ("DELAY", ()),
+            "PXF": ("FIFO", (0,)),
+        }
+        for name, (kind, messages) in topics.items():
+            self.topic(name, 2, *messages, attributes={"message.type": kind})
+        for name in ("GPX", "GPXD", "GPXF"):
+            orderly = name == "GPXF"
+            self.serving.groups.put(GroupConfig(group_name=name, consume_message_orderly=orderly))
+        self.assertEqual(self.replays("proxy", 77), COMPARED - {400, 401, 402})
 
     def woken(self, asked: dict[str, Any]) -> Command:
         """Let a pop wait for an ack of what another one was handed."""

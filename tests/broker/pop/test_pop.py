@@ -22,6 +22,7 @@ from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, MasterEpochs
+from rmqha.metrics.catalog import of_status
 from rmqha.store.derived.outcomes import next_pop_offsets
 from rmqha.store.log.flush import Flusher
 from rmqha.wire.lane.compiled import COMPILED
@@ -516,8 +517,12 @@ class AckTests(ServedTestCase):
             self.assertEqual(answer.code, 0, answer.remark)
         self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
         self.assertEqual(len(self.serving.revival.points), 0)
+        self.serving.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        self.put(b"c")
+        self.assertEqual(self.popped(queueId=-1), [b"c"])
         self.skips(11)
         self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
+        self.assertEqual(self.popped(queueId=-1), [])
 
     def test_reset(self) -> None:
         """An administrator moves the group: the broker does it at once."""
@@ -658,6 +663,19 @@ class RestartTests(ServedTestCase):
         self.skips(11)
         self.assertEqual(self.popped(), [b"2"])
         self.assertEqual(self.ack(third), 0, "and leaves no trace")
+
+    def test_in_order(self) -> None:
+        """What was handed out in order is nobody else's after a kill, until its time is over."""
+        self.put(b"a", b"b", b"c")
+        in_order = {"order": "true", "maxMsgNums": 2}
+        first, _ = handles(self.pop(**in_order, attemptId="x"))
+        self.assertEqual(self.ack(first), 0)
+        self.passes(0.3)
+        self.killed()
+        blocked = self.pop(**in_order, attemptId="y")
+        self.assertEqual(blocked.code, ResponseCode.POLLING_TIMEOUT)
+        self.skips(11)
+        self.assertEqual(bodies(self.pop(**in_order, attemptId="y")), [b"b", b"c"])
 
     def test_old_offsets(self) -> None:
         """What was handed out is not handed out again, where its time was over before the offsets
@@ -1140,6 +1158,46 @@ class WaitingTests(ServedTestCase):
         self.assertEqual(bodies(self.pop()), [b"a", b"b"])
 
 
+class MetricsTests(ServedTestCase):
+    """What monitors are told."""
+
+    def test_told(self) -> None:
+        """Of what was handed out: how many by group, of how many check points, and when the first
+        is due; what came again, and who waits.  Of timer messages: how many wait by topic.
+        """
+        self.put(b"a", b"b", b"c")
+        first, *_ = handles(self.pop())
+        self.assertEqual(self.ack(first), 0)
+        self.later(b"x", 60_000)
+        self.passes(0.05)
+        found = self.told()
+        self.assertEqual(found["rmqha_pop_check_points",], 1)
+        self.assertEqual(found["rmqha_pop_unacked_messages", "G"], 2)
+        due = found["rmqha_pop_first_due_timestamp_seconds",]
+        self.assertLess(abs(due - NOW / 1000 - 10), 1.5)
+        self.assertEqual(found["rmqha_pop_revived_total",], 0)
+        self.assertEqual(found["rmqha_timer_messages", "T"], 1)
+        self.skips(11)
+        asked = self.popping(consumerGroup="H", queueId=1, pollTime=90_000, bornTime=self.now())
+        asked = {name: str(value) for name, value in asked.items()}
+        self.assertEqual(len(bodies(self.pop())), 2)
+        self.assertIsNone(self.who.ask(RequestCode.POP_MESSAGE, asked))
+        self.skips(52)
+        found = self.told()
+        self.assertEqual(found["rmqha_pop_revived_total",], 4)
+        self.assertEqual(found["rmqha_pop_waiting",], 1)
+        self.assertNotIn(("rmqha_timer_messages", "T"), found)
+        self.assertLess(found["rmqha_timer_late_p99_seconds",], 0.1)
+
+    def told(self) -> dict[tuple[str, ...], float]:
+        """The samples, by name and labels."""
+        return {
+            (family.name, *labels): value
+            for family, labels, value in of_status({"remoting": self.serving.status()})
+            if isinstance(value, float)
+        }
+
+
 class SlaveTests(PopTestCase):
     """A slave keeps no account."""
 
@@ -1152,3 +1210,5 @@ class SlaveTests(PopTestCase):
         self.serve(slave=True)
         self.assertEqual(self.pop().code, ResponseCode.NO_PERMISSION)
         self.assertEqual(self.ack(named), ResponseCode.NO_PERMISSION)
+        change = self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **named, invisibleTime=1000)
+        self.assertEqual(change.code, ResponseCode.NO_PERMISSION)
