@@ -13,7 +13,7 @@ from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.logfiles import json_table
 from rmqha.wire.names import TIMER_TOPIC
-from tests.broker.support import NOW, SEND_V2, sending
+from tests.broker.support import NOW, SEND, SEND_V2, long_names, sending
 from tests.broker.timer.support import TimerTestCase
 
 
@@ -39,7 +39,9 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual((told["REAL_TOPIC"], told["REAL_QID"]), ("T", "0"))
 
     def test_each_way(self) -> None:
-        """A time may be said in three ways: each message comes once, not early, in its queue."""
+        """A time may be said in three ways, and by old names too: each message comes once, not
+        early, in its queue.
+        """
         self.begin()
         sent = {}
         for n in range(1000):
@@ -50,9 +52,10 @@ class DeliveryTests(TimerTestCase):
             name = [*ways][n // 4 % len(ways)]
             body, queue_id = b"%d" % n, n // 12 % 4
             told = {"UNIQ_KEY": f"U{n}", name: str(ways[name])}
-            answer = self.client().ask(
-                SEND_V2, sending("T", queue_id=queue_id, properties=told), body
-            )
+            code, ext = SEND_V2, sending("T", queue_id=queue_id, properties=told)
+            if n // 48 % 2:
+                code, ext = SEND, long_names(ext)
+            answer = self.client().ask(code, ext, body)
             assert answer is not None
             self.assertEqual(answer.code, 0, answer.remark)
             sent[body] = queue_id, self.now() + ms
