@@ -175,7 +175,9 @@ class DispatchReader:
         length = self._data[properties - 2] << 8 | self._data[properties - 1]
         if length > 0x7FFF or properties + length != end:
             return False
-        if not self._ascii(topic, topic + topic_length) or not self._ascii(properties, end):
+        if not self._ascii(topic, topic + topic_length):
+            return False
+        if not self._ascii(properties, end) and not self._utf8(properties, end):
             return False
         known: tuple = self._topic(topic, topic_length)
         self._properties(properties, end)
@@ -326,13 +328,27 @@ class DispatchReader:
     def _hash(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, value: cython.uint
     ) -> cython.uint:
-        """Java's hash of ASCII text that goes on from that of what stands before it."""
-        text: cython.p_const_uchar
-        place: cython.Py_ssize_t
-        if at < end:
-            text = cython.address(self._data[at])
-            for place in range(end - at):
-                value = value * 31 + text[place]
+        """Java's hash, over UTF-16 units, of UTF-8 that goes on from that of what stands before
+        it.
+        """
+        unit: cython.uint
+        if at == end:
+            return value
+        text: cython.p_const_uchar = cython.address(self._data[at])
+        stop: cython.p_const_uchar = text + (end - at)
+        while text < stop:
+            unit = text[0]
+            text += 1
+            if unit >= 0x80:
+                more: cython.int = 1 if unit < 0xE0 else 2 if unit < 0xF0 else 3
+                unit &= 0x3F >> more
+                for _ in range(more):
+                    unit = unit << 6 | text[0] & 0x3F
+                    text += 1
+                if more == 3:
+                    value = value * 31 + 0xD7C0 + (unit >> 10)
+                    unit = 0xDC00 | unit & 0x3FF
+            value = value * 31 + unit
         return value
 
     @cython.cfunc
@@ -353,6 +369,14 @@ class DispatchReader:
             for place in range(end - at):
                 seen |= text[place]
         return seen < 0x80
+
+    @cython.cfunc
+    def _utf8(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        try:
+            cython.cast(cython.p_const_char, cython.address(self._data[at]))[: end - at].decode()
+        except UnicodeDecodeError:
+            return False
+        return True
 
 
 @cython.cfunc

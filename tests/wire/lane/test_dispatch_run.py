@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.lane.compiled import COMPILED
-from rmqha.wire.log.hashing import key_hash
+from rmqha.wire.log.hashing import java_hash, key_hash
 from rmqha.wire.log.record import check, dispatch_fields
 from tests.wire.columnar.test_record_blocks import (
     BASE,
@@ -25,6 +25,10 @@ from tests.wire.columnar.test_record_blocks import (
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.dispatch_run import DispatchReader
+
+
+NO_UTF8 = (b"\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\x80")
+"""Cut short, longer than need be, half of a pair of UTF-16, too high, and out of place."""
 
 
 def log_of(records: list[dict[str, object]]) -> bytearray:
@@ -112,12 +116,25 @@ class DispatchReaderTests(SynchronousTestCase):
         found = DispatchReader(memoryview(data), BASE, len(data), 4, MAX_SIZE, delays=LEVELS.delays)
         self.assertEqual((found.records, found.end), (4, positions[4]))
 
+    def test_letters(self) -> None:
+        """Keys and tags in any letters, of one to four bytes each, are as usual as others."""
+        text = "UNIQ_KEY\x01grün\x02KEYS\x01北京 a \U0001f980\U0010ffff заказ\x02TAGS\x01Größe\x02"
+        data, _ = log([{"topic": b"T", "properties": text.encode()} for _ in range(3)])
+        found = DispatchReader(
+            memoryview(data), BASE, len(data), 100, MAX_SIZE, delays=LEVELS.delays
+        )
+        self.assertEqual((found.records, len(found.hashes)), (3, 15))
+        keys = ("grün", "北京", "a", "\U0001f980\U0010ffff", "заказ")
+        self.assertEqual([key_hash("T", key) for key in keys], found.hashes[:5])
+        (_, _, units), *_ = found.units()
+        self.assertEqual(java_hash("Größe"), UNIT.unpack_from(units)[2])
+
     def test_unusual_records(self) -> None:
         """A record that the loops do not understand, and all behind it, are left."""
         unusual: list[dict[str, object]] = [
             {"topic": "é".encode()},
             {"topic": SCHEDULE_TOPIC.encode(), "properties": b"DELAY\x01+3\x02"},
-            {"properties": "KEYS\x01é\x02".encode()},
+            *({"properties": b"KEYS\x01%b\x02" % text} for text in NO_UTF8),
         ]
         for values in unusual:
             data, positions = log([{"topic": b"T"}, values, {"topic": b"T"}])
