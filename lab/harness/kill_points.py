@@ -47,6 +47,7 @@ CALLS = {
     # derived files
     "dispatch": ("<", "rmqha.store.derived.dispatch.Dispatcher.run"),
     "unit": (">", "rmqha.store.derived.dispatch.Dispatcher._units"),
+    "units": (">", "rmqha.store.derived.consume_queues.ConsumeQueues.write_usual"),
     "key": ("<", "rmqha.store.derived.index.Index.put"),
     "mark": ("<", "rmqha.store.derived.dispatch_mark.save"),
     "marked": (">", "rmqha.store.derived.dispatch_mark.save"),

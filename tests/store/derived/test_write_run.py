@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -311,6 +312,40 @@ class WriteRunTests(DerivedTestCase):
             side.end(side.made)
         self.assertEqual([], mapped(written.folder))
         self.assert_same_files(*(side.root for side in sides))
+
+    def test_killed_at_any_write(self) -> None:
+        """Whichever write of a pass comes too late, with what windows took before it: the next
+        start makes all queues whole, without a fault.
+        """
+        log, size, turns = MemoryLog(), {"queue_file_size": 1000 * UNIT_SIZE}, []
+        places = [(topic, queue_id) for topic in TOPICS for queue_id in range(QUEUES)]
+        for turn in range(6):
+            # Every second one is written so often that it has a window.
+            for place in places[:: 1 + (turn > 0)]:
+                log.put(*place)
+            turns.append(log.end)
+        for place in Random(35).sample(places, len(places)):
+            log.put(*place)
+        wanted = self.rebuilt(log, **size)
+        for number in range(len(places)):
+            side = Side(self, log, True, 100, 1000)
+            for turn in turns:
+                kept = side.made.mark()
+                side.made.limit = turn
+                side.run()
+            self.assertEqual(5, len(mapped(side.root / "consumequeue")))
+            side.no_room(number)
+            side.made.limit, side.made._most = None, 64
+            with self.assertRaises(DiskFull):
+                side.made.run(1.0, near=1 << 30)
+            dead = self.folder() / "dead"
+            shutil.copytree(side.root, dead)
+            again = dispatcher(log, dead, **size)
+            self.addCleanup(Side.end, again)
+            again.recover(clean=False, mark=kept)
+            drain(again)
+            self.assertEqual((again.position, again.rebuilds, again.faults), (log.end, 0, []))
+            self.assert_same_files(dead, wanted)
 
     def fills(self, kind: str) -> None:
         """Where the disk is full a window is stored to as far as it has blocks, and no further."""
