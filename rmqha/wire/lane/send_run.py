@@ -756,7 +756,7 @@ class SendRun:
                     return False
                 if bit == 2:
                     self._code = self._value
-                    if self._code != _ACK and not self._is_ours():
+                    if self._code not in (_SHORT, _LONG, _END, _BATCH, _ACK):
                         return False
                 if bit == 4:
                     row.oneway = self._value == _ONEWAY
@@ -774,12 +774,6 @@ class SendRun:
                 return at == q - 1 and members & 11 == 11
             if self._view[at] != 44:
                 return False
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _is_ours(self) -> cython.bint:
-        code = self._code
-        return code in (_SHORT, _LONG, _END, _BATCH)
 
     @cython.cfunc
     def _member(self, key: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.uint:
@@ -901,18 +895,25 @@ class SendRun:
     ) -> cython.Py_ssize_t:
         """Copy the properties without JSON's escapes.
 
-        @return: Where the closing quote is; -1 if it is not plain ASCII.
+        @return: Where the closing quote is; -1 if it is not plain text.
         """
         scratch = self._scratch
         to: cython.Py_ssize_t = row.properties
         c: cython.uint
+        wide: cython.bint = False
         while at < q:
             c = self._view[at]
             if c == 34:
                 row.properties_size = to - row.properties
+                if wide:
+                    try:
+                        cython.cast(cython.p_char, scratch)[row.properties : to].decode()
+                    except UnicodeDecodeError:
+                        return -1
                 return at
-            if c < 32 or c > 126:
+            if c < 32:
                 return -1
+            wide |= c > 126
             if c == 92:
                 at += 1
                 if at >= q:
@@ -962,7 +963,7 @@ class SendRun:
         if size < 21:
             return False
         self._code = view[at] << 8 | view[at + 1]
-        if not self._is_ours():
+        if self._code not in (_SHORT, _LONG, _END, _BATCH):
             return False
         row.opaque = int4(view, at + 5)
         row.oneway = int4(view, at + 9) == _ONEWAY
@@ -1095,11 +1096,7 @@ class SendRun:
 
     @cython.cfunc
     def _is(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, word: bytes) -> cython.bint:
-        size: cython.Py_ssize_t = len(word)
-        return stop - start == size and (
-            memcmp(cython.address(self._view[start]), cython.cast(cython.p_const_char, word), size)
-            == 0
-        )
+        return self._in(self._view, start, stop, word)
 
     @cython.cfunc
     def _whole(self, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:

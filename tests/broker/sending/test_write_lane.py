@@ -496,6 +496,38 @@ class BothWaysTests(LaneTestCase):
                 ]
                 self.assertEqual((key, self.drive(b"".join(frames), [])), (key, taken))
 
+    def test_other_letters(self) -> None:
+        """Values of properties in any letters: from a client that writes JSON they go the short
+        way, if they are UTF-8; names, and a binary header, only in ASCII.
+        """
+        told = (
+            {"KEYS": "заказ 17", "UNIQ_KEY": "7F0001", "colour": "grün", "town": "北京"},
+            {"DELAY": "3", "KEYS": "\U0001f980", "WAIT": "true"},
+            {"TIMER_DELAY_SEC": "3", "UNIQ_KEY": "Größe"},
+            {"UNIQ_KEY": "7F01", "TRAN_MSG": "true", "PGROUP": "pg", "KEYS": 'é\n"\\'},
+            {"名": "x"},
+        )
+        frames = [
+            encode(Command(code=310, opaque=n, ext=sending("Orders", properties=each)))
+            for n, each in enumerate(told)
+        ]
+        self.assertEqual(self.drive(b"".join(frames), []), 4)
+        ext = sending("Orders", properties=told[0])
+        binary = encode(Command(code=310, ext=ext, serialize=SerializeType.ROCKETMQ))
+        self.assertEqual(self.drive(binary, []), 0)
+        ext = sending("Orders", batch=True, properties={"KEYS": "é"})
+        body = batch((b"1", "KEYS\x01ü\x02"), (b"2", ""))
+        self.assertEqual(self.drive(encode(Command(code=320, ext=ext, body=body)), []), 1)
+
+    def test_no_letters(self) -> None:
+        """Bytes that are not UTF-8: cut short, longer than need be, half of a pair of UTF-16, or
+        too high.
+        """
+        whole = encode(Command(code=310, ext=sending("Orders", properties={"KEYS": "????"})))
+        for text in (b"\xc3???", b"\xc0\xaf??", b"\xed\xa0\x80?", b"\xf4\x90\x80\x80", b"???\x80"):
+            self.assertEqual((text, self.drive(whole.replace(b"????", text), [])), (text, 0))
+        self.assertEqual(self.drive(whole.replace(b"????", b"\xc3\xa9\x7f?"), []), 1)
+
     def test_no_timers(self) -> None:
         """Where none are taken they are refused in the usual way, and the others are stored."""
         self.sections = {"timers": TimerSettings(enabled=False)}
