@@ -1,4 +1,5 @@
-"""What a master's processor pays for other kinds of writes than plain ones, and for its metrics.
+"""What a master's processor pays for other kinds of writes than plain ones, for its metrics, for
+clients that speak TLS, and for those that sign.
 
 Requests go over one connection each, in turn, as many on their way as a producer with so many
 threads has there.  What is told is the master's processor time: writes a second are also the
@@ -7,19 +8,24 @@ client's and the machine's.
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
+import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from attrs import define, evolve, field
 
 from lab.bench.sends import BODY
 from lab.bench.stock import STOCK
 from lab.bench.table import Field, Figure, Row, Seen, Turn
+from lab.harness.certificates import Authority
 from lab.harness.nodes import Node
 from lab.harness.remote import SOON, commit, make_topic, send
 from rmqha.wire.remoting.bodies.tables import GroupConfig
@@ -29,6 +35,7 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.json_body import write
+from rmqha.wire.remoting.signature import Credentials
 
 
 def processor(pid: int) -> float:
@@ -42,15 +49,21 @@ def processor(pid: int) -> float:
 
 @define(eq=False)
 class Connection:
-    """A connection to a master that has started."""
+    """A connection to a master that has started.
+
+    @ivar tls: How it is encrypted, if it is.
+    """
 
     node: Node
+    tls: ssl.SSLContext | None = field(default=None, kw_only=True)
     _socket: socket.socket = field(init=False)
     _decoder: FrameDecoder = field(factory=FrameDecoder, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._socket = socket.create_connection(("127.0.0.1", self.node.port), SOON)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls is not None:
+            self._socket = self.tls.wrap_socket(self._socket)
 
     def close(self) -> None:
         self._socket.close()
@@ -104,10 +117,10 @@ def _sent(number: int, body: bytes = bytes(BODY), **more: str) -> Command:
     return command
 
 
-def _half(number: int) -> bytes:
+def _half(number: int) -> Command:
     command = _sent(number, TRAN_MSG="true", PGROUP="bench")
     command.ext["f"] = "4"
-    return encode(command)
+    return command
 
 
 def batch_of(bodies: Sequence[bytes], properties: Sequence[bytes]) -> bytes:
@@ -123,25 +136,25 @@ def batch_of(bodies: Sequence[bytes], properties: Sequence[bytes]) -> bytes:
     )
 
 
-def _batch(number: int) -> bytes:
+def _batch(number: int) -> Command:
     told = "\x02".join(f"{name}\x01{value}" for name, value in _PROPERTIES.items()).encode()
     body = batch_of([bytes(BODY)] * BATCH, [told] * BATCH)
     command = evolve(_sent(number, body), code=RequestCode.SEND_BATCH_MESSAGE)
     command.ext |= {"m": "true", "i": "WAIT\x01true\x02"}
-    return encode(command)
+    return command
 
 
-def _oneway(number: int) -> bytes:
+def _oneway(number: int) -> Command:
     """One that is answered behind so many that are not: so it is known when they have come."""
-    return encode(_sent(number) if number % WINDOW == 0 else evolve(_sent(number), flag=ONEWAY))
+    return evolve(_sent(number), flag=ONEWAY if number % WINDOW else 0)
 
 
-KINDS: dict[str, tuple[Callable[[int], bytes], float, int]] = {
-    "plain": (lambda number: encode(_sent(number)), 1.0, 1),
+KINDS: dict[str, tuple[Callable[[int], Command], float, int]] = {
+    "plain": (_sent, 1.0, 1),
     "transactions": (_half, 5.0, 2),
     "batches": (_batch, 20.0, 16),
-    "delayed": (lambda number: encode(_sent(number, DELAY="5")), 1.2, 1),
-    "timers": (lambda number: encode(_sent(number, TIMER_DELAY_SEC="3600")), 1.5, 1),
+    "delayed": (partial(_sent, DELAY="5"), 1.2, 1),
+    "timers": (partial(_sent, TIMER_DELAY_SEC="3600"), 1.5, 1),
     "one-way": (_oneway, 1.0, 1),
 }
 """How one of each kind is made, what it costs at most, of a plain message, and how many times fewer
@@ -156,10 +169,14 @@ class Producer(Connection):
 
     def round(self, count: int) -> Seen:
         make, _, fewer = KINDS[self.kind]
-        made = [make(number) for number in range(count // fewer // WINDOW * WINDOW)]
+        numbers = range(count // fewer // WINDOW * WINDOW)
+        made = [self.framed(make(number)) for number in numbers]
         cost = self.cost(made, WINDOW, WINDOW if self.kind == "one-way" else 1)
         time.sleep(0.05)  # its messages are dispatched, and flushed
         return {"cost": cost}
+
+    def framed(self, command: Command) -> bytes:
+        return encode(command)
 
     def after(self, answer: Command) -> Sequence[bytes]:
         if self.kind != "transactions":
@@ -172,6 +189,17 @@ class Producer(Connection):
             msg_id=_PROPERTIES["UNIQ_KEY"],
         )
         return [encode(Command(code=RequestCode.END_TRANSACTION, flag=ONEWAY, ext=to_ext(header)))]
+
+
+ACCOUNT = Credentials("operator", "change-this-secret")
+
+
+class Signing(Producer):
+    """Says who it is."""
+
+    def framed(self, command: Command) -> bytes:
+        ACCOUNT.sign(command)
+        return encode(command)
 
 
 @contextmanager
@@ -195,25 +223,52 @@ def _producers(where: Field) -> Iterator[dict[str, Producer]]:
 
 
 @contextmanager
-def _counting(where: Field) -> Iterator[dict[str, Producer]]:
+def _masters(
+    folder: Path, masters: Mapping[str, tuple[Node, Callable[[Node, str], Producer]]]
+) -> Iterator[dict[str, Producer]]:
+    """Masters without slaves, and a producer for each."""
+    try:
+        with ExitStack() as opened:
+            found = {
+                name: opened.enter_context(closing(make(node.start(), "plain")))
+                for name, (node, make) in masters.items()
+            }
+            for each in found.values():
+                each.ask([each.framed(make_topic(TOPIC, QUEUES))], 1)
+            yield found
+    finally:
+        for node, _ in masters.values():
+            node.kill9()
+        shutil.rmtree(folder)
+
+
+def _counting(where: Field) -> AbstractContextManager[dict[str, Producer]]:
     """A master as it is, and one that counts nothing (L{lab.bench.without_child})."""
     folder = where.folder / "metrics"
     plain = Node(folder, "master", "without", **STOCK)
     plain.program = ("-m", "lab.bench.without_child")
-    nodes = {"with metrics": Node(folder, "master", "with", **STOCK), "without": plain}
-    try:
-        with ExitStack() as opened:
-            found = {
-                name: opened.enter_context(closing(Producer(node.start(), "plain")))
-                for name, node in nodes.items()
-            }
-            for each in found.values():
-                each.ask([encode(make_topic(TOPIC, QUEUES))], 1)
-            yield found
-    finally:
-        for node in nodes.values():
-            node.kill9()
-        shutil.rmtree(folder)
+    counts = Node(folder, "master", "with", **STOCK)
+    return _masters(folder, {"with metrics": (counts, Producer), "without": (plain, Producer)})
+
+
+def _guarded(where: Field) -> AbstractContextManager[dict[str, Producer]]:
+    """A master that takes TLS alone, one whose clients sign, and one as it is."""
+    folder = where.folder / "guarded"
+    authority = Authority(folder)
+    key, certificate = authority.certificate("node")
+    tls: dict[str, Any] = {"tlsMode": "enforcing", "tlsKeyPath": key, "tlsCertPath": certificate}
+    context = ssl.create_default_context(cafile=authority.root)
+    context.check_hostname = False
+    accounts = folder / "plain_acl.yml"
+    said = {"accessKey": ACCOUNT.access_key, "secretKey": ACCOUNT.secret_key, "admin": True}
+    accounts.write_text(json.dumps({"accounts": [said]}), encoding="utf-8")  # which is YAML, too
+    signs = Node(folder, "master", "signs", **STOCK, aclEnable="true", aclPlainFile=accounts)
+    masters: dict[str, tuple[Node, Callable[[Node, str], Producer]]] = {
+        "TLS": (Node(folder, "master", "tls", **STOCK, **tls), partial(Producer, tls=context)),
+        "access control": (signs, Signing),
+        "neither": (Node(folder, "master", "neither", **STOCK), Producer),
+    }
+    return _masters(folder, masters)
 
 
 SCRAPED, PIECE = 1000, 250
@@ -285,6 +340,25 @@ ROWS = [
             )
         ],
         rounds=75,
+    ),
+    Row(
+        name="guarded",
+        set_up=_guarded,
+        load=lambda producer, turn: producer.round(4096 if turn.quick else 16_384),
+        figures=[
+            Figure(
+                "cost",
+                f"a message of {BODY} bytes with {what}, the master's processor",
+                "us",
+                1.15,
+                most=True,
+                ours=what,
+                beside="neither",
+                quiet=True,
+            )
+            for what in ("TLS", "access control")
+        ],
+        rounds=12,
     ),
     Row(
         name="metrics",

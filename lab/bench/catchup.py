@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import shutil
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +28,9 @@ from lab.bench.processes import Span
 from lab.bench.sends import BODY
 from lab.bench.stock import FILE_SIZE, STOCK, Peer, Stock
 from lab.bench.table import GIB, Field, Figure, Row, Seen, Turn, call
+from lab.harness.certificates import Authority
 from lab.harness.nodes import Node
+from lab.harness.remote import Remote, send
 from lab.stock.jars import Missing
 
 PIECE = 32 << 10
@@ -129,10 +132,12 @@ def follow(reached: Callable[[], tuple[int, int]], end: int, tell: Callable[[], 
 class Source:
     """A log that is served by a master of ours and, with a tool, by a stock one."""
 
-    def __init__(self, folder: Path, total: int, tool: Peer | None = None) -> None:
+    def __init__(self, folder: Path, total: int, tool: Peer | None = None, **both: object) -> None:
+        """@param both: Keys of our master and of its slaves."""
         self.folder = folder
         self.tool = tool
-        keys: dict[str, Any] = {"messageIndexEnable": "false"}
+        self.both = both
+        keys: dict[str, Any] = {"messageIndexEnable": "false", **both}
         self.ours = Node(folder / "ours", "master", **STOCK, **keys)
         if tool is not None:
             total = min(total, FILE_SIZE - SHORT_OF_A_FILE)
@@ -174,7 +179,10 @@ class Source:
             address = master.address
             slave = Stock(folder, self.tool, "slave", role="SLAVE", master=address, brokerName=name)
         else:
-            slave = Node(self.folder / "our-slave", "slave", master=master.address, **STOCK)
+            keys = STOCK | self.both
+            if self.both:  # before it says TLS it asks who its master is
+                keys["haMasterClientAddress"] = f"127.0.0.1:{master.port}"
+            slave = Node(self.folder / "our-slave", "slave", master=master.address, **keys)
         try:
             slave.launch()
             yield slave, follow(partial(_reached, slave), self.end, slave.tail)
@@ -185,6 +193,20 @@ class Source:
     def caught_up(self, master: Node | Stock, java: bool, turn: Turn) -> Seen:
         with self.slave(master, java=java) as (_, seen):
             return seen
+
+    def written(self, turn: Turn) -> Seen:
+        """The same, and microseconds of a SYNC write, of one after the other."""
+        count, micros = 1000 if turn.quick else 5000, []
+        with self.slave(self.ours, java=False) as (slave, seen), Remote(self.ours.port) as client:
+            assert isinstance(slave, Node)
+            slave.until_upstream("in-sync")
+            for _ in range(count):
+                begun = time.perf_counter()
+                answer = client.ask(send("BenchTls", bytes(BODY)))
+                micros.append(1e6 * (time.perf_counter() - begun))
+                if answer.code:
+                    raise AssertionError(f"answered {answer.code}: {answer.remark}")
+        return {**seen, "p50": statistics.median(micros[count // 4 :])}
 
     def idle(self, master: Node | Stock, java: bool, turn: Turn) -> Seen:
         """Percents of a core, and MiB, of both when nothing happens."""
@@ -234,6 +256,25 @@ def _alone(kind: str, *, disk: bool) -> Callable[[Field], AbstractContextManager
                 shutil.rmtree(base, ignore_errors=True)
 
     return started
+
+
+@contextmanager
+def _encrypted(field: Field) -> Iterator[dict[str, Load]]:
+    """Pairs of ours that replicate by TLS, both ends with certificates, and in clear text."""
+    authority = Authority(field.folder / "tls")
+    key, path = authority.certificate("node")
+    files = {"haTlsKeyPath": key, "haTlsCertPath": path, "haTlsTrustCertPath": authority.root}
+    ways: dict[str, dict[str, Any]] = {"TLS": {"haTlsMode": "enforcing", **files}, "clear text": {}}
+    total = GIB // 4 if field.quick else GIB
+    sources = {name: Source(field.folder / name[:3], total, **keys) for name, keys in ways.items()}
+    try:
+        for source in sources.values():
+            source.ours.keys["brokerRole"] = "SYNC_MASTER"
+            source.start()
+        yield {name: source.written for name, source in sources.items()}
+    finally:
+        for source in sources.values():
+            source.stop()
 
 
 def _four(kind: str) -> Callable[[Field], AbstractContextManager[dict[str, Load]]]:
@@ -299,6 +340,16 @@ ALONE = [
         figures=IDLE,
         rounds=1,
         warm=0,
+    ),
+    Row(
+        name="tls",
+        set_up=_encrypted,
+        load=call,
+        figures=[
+            Figure("copied", "first copy, replication by TLS", "MB/s", 0.7),
+            Figure("p50", f"SYNC write of {BODY} bytes, replication by TLS, p50", "us", 1.5, True),
+        ],
+        rounds=3,
     ),
 ]
 """Without Java."""
