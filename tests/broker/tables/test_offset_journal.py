@@ -7,9 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from hypothesis import settings as run_settings
 from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 from twisted.internet.task import Clock
 
 from rmqha.broker.tables import offset_journal
@@ -22,9 +27,9 @@ from rmqha.store.tables.offset_segments import SegmentWriter
 from rmqha.store.tables.table_verdict import Source
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.store_layout import CONSUMER_OFFSETS
-from tests.support.effort import tries
 from tests.support.health import unhealthy
 from tests.support.logs import Held, LogTestCase, now
+from tests.support.machines import run_machine
 
 PAUSE = 0.15
 
@@ -32,21 +37,14 @@ WHO = "10.0.0.1:1"
 
 Offsets = dict[str, dict[int, int]]
 
-#: What may happen: offsets that change in any way, time that passes, a clean restart, a crash.
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["commit", "advance", "reset", "merge", "group", "topic", "wait", "later"]),
-        st.sampled_from("AB"),
-        st.sampled_from("gh"),
-        st.integers(0, 1),
-        st.integers(0, 60),
-    ),
-    max_size=25,
-)
-
 
 class Killed(BaseException):
     """The process is gone."""
+
+
+def no_room(writer: SegmentWriter, number: int, changes: Any) -> None:
+    """A disk without room."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class JournalTestCase(LogTestCase):
@@ -55,19 +53,25 @@ class JournalTestCase(LogTestCase):
         self.root = self.folder()
         self.offsets = self.made()
 
-    def made(self, in_thread: Any = now, root: Path | None = None) -> ConsumerOffsetTable:
+    def made(
+        self, in_thread: Any = now, root: Path | None = None, clock: Clock | None = None
+    ) -> ConsumerOffsetTable:
         """The table as a new process has it."""
         files = CheckedTables(root or self.root)
-        table = ConsumerOffsetTable(files, self.clock, in_thread, PAUSE)
+        table = ConsumerOffsetTable(files, clock or self.clock, in_thread, PAUSE)
         table.load()
         self.addCleanup(table.journal.stop)
         return table
 
-    def crashed(self) -> ConsumerOffsetTable:
-        """The table after a crash at this moment."""
+    def copy(self) -> Path:
+        """What the disk has at this moment."""
         root = self.folder()
         shutil.copytree(self.root, root, dirs_exist_ok=True)
-        return self.made(root=root)
+        return root
+
+    def crashed(self) -> ConsumerOffsetTable:
+        """The table after a crash at this moment."""
+        return self.made(root=self.copy())
 
     def commit(self, offset: int, queue_id: int = 0, topic: str = "T", group: str = "g") -> None:
         self.offsets.commit(group, topic, queue_id, offset, WHO)
@@ -110,78 +114,144 @@ class DurableTests(JournalTestCase):
         self.assertEqual(written, [1, 2])
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 49, 1: 49}})
 
-    def test_lost(self) -> None:
-        """A crash costs what was committed since the last write of the journal, and no more."""
-        self.commit(1)
-        self.clock.advance(PAUSE)
-        self.commit(2)
-        self.clock.advance(PAUSE)
-        self.commit(3)
-        self.assertEqual(self.held(self.crashed()), {"T@g": {0: 2}})
 
-    def test_set_back(self) -> None:
-        """An offset set back stays so after a crash, though the table has the higher one."""
-        self.commit(50)
-        self.clock.advance(INTERVAL + 1)
-        self.commit(10)
-        self.clock.advance(PAUSE)
-        self.commit(12)
-        self.clock.advance(PAUSE)
-        self.assertIn("50", (self.root / "config" / "consumerOffset.json").read_text())
-        self.assertEqual(self.held(self.crashed()), {"T@g": {0: 12}})
+class JournalMachine(RuleBasedStateMachine):
+    """Offsets that change in any way, time, a full disk, stops and crashes, in any order."""
 
-    def test_deleted(self) -> None:
-        """What was deleted stays so, and what came to its place since counts."""
-        self.commit(50)
-        self.commit(60, queue_id=1)
-        self.commit(7, topic="U")
-        self.clock.advance(INTERVAL + 1)
-        self.offsets.remove_topic("T")
-        self.offsets.remove_topic("U")
-        self.clock.advance(PAUSE)
-        self.assertEqual(self.held(self.crashed()), {})
-        self.commit(3)
-        self.clock.advance(PAUSE)
-        self.assertEqual(self.held(self.crashed()), {"T@g": {0: 3}})
+    case: JournalTestCase
+    TOPICS, GROUPS = st.sampled_from("AB"), st.sampled_from("gh")
+    QUEUES, OFFSETS = st.integers(0, 1), st.integers(0, 60)
+    PAUSES = st.sampled_from([PAUSE, 0.0, RETRY, INTERVAL + 1])
 
-    def test_deleted_and_back_at_once(self) -> None:
-        """The same where both come into one batch."""
-        self.commit(50)
-        self.commit(60, queue_id=1)
-        self.clock.advance(INTERVAL + 1)
-        self.offsets.remove_group("g")
-        self.commit(3)
-        self.clock.advance(PAUSE)
-        self.assertEqual(self.held(self.crashed()), {"T@g": {0: 3}})
+    @initialize()
+    def begin(self) -> None:
+        """A new store."""
+        self.full = False
+        self.case.setUp()
+        # What there was since the journal last had all, and before that.
+        self.states: list[Offsets] = [{}]
+        self.before: list[Offsets] = []
+        self.batches = 0
 
-    @given(STEPS, st.integers(0, 3))
-    @run_settings(max_examples=tries(120), deadline=None)
-    def test_any_crash(self, steps: list[tuple[Any, ...]], torn: int) -> None:
-        """Whatever happens, a torn one too, a crash finds one moment, an interval back at most."""
-        self.setUp()
-        states = [self.held(self.offsets)]
-        for what, topic, group, queue_id, offset in steps:
-            if what == "commit":
-                self.commit(offset, queue_id, topic, group)
-            elif what == "advance":
-                self.offsets.advance(group, topic, queue_id, offset)
-            elif what == "reset":
-                self.offsets.reset(group, topic, queue_id, offset)
-            elif what == "merge":
-                table = OffsetTable(offset_table={f"{topic}@{group}": {0: offset, 1: offset}})
-                self.offsets.merge_max(table)
-            elif what == "group":
-                self.offsets.remove_group(group)
-            elif what == "topic":
-                self.offsets.remove_topic(topic)
+    @property
+    def offsets(self) -> ConsumerOffsetTable:
+        return self.case.offsets
+
+    def teardown(self) -> None:
+        """A disk with room loses nothing."""
+        if hasattr(self, "states"):
+            self.disk(full=False)
+            self.wait(RETRY)
+            assert self.case.held(self.case.crashed()) == self.case.held(self.offsets)
+            assert unhealthy(self.offsets.journal.job) == ""
+
+    # --- what happens ---------------------------------------------------------
+
+    @rule(rows=st.lists(st.tuples(OFFSETS, QUEUES, TOPICS, GROUPS), max_size=6), seconds=PAUSES)
+    def commit(self, rows: list[tuple[int, int, str, str]], seconds: float) -> None:
+        """Clients commit, also lower offsets, and some time passes."""
+        for row in rows:
+            self.case.commit(*row)
+        self.wait(seconds)
+
+    @rule(topic=TOPICS, group=GROUPS, queue_id=QUEUES, offset=OFFSETS, back=st.booleans())
+    def move(self, topic: str, group: str, queue_id: int, offset: int, back: bool) -> None:
+        """A master says where a group is, or only that it is further."""
+        (self.offsets.reset if back else self.offsets.advance)(group, topic, queue_id, offset)
+
+    @rule(topic=TOPICS, group=GROUPS, offset=OFFSETS)
+    def merge(self, topic: str, group: str, offset: int) -> None:
+        """Another broker's table."""
+        table = OffsetTable(offset_table={f"{topic}@{group}": {0: offset, 1: offset}})
+        self.offsets.merge_max(table)
+
+    @rule(topic=TOPICS)
+    def delete_topic(self, topic: str) -> None:
+        self.offsets.remove_topic(topic)
+
+    @rule(group=GROUPS)
+    def delete_group(self, group: str) -> None:
+        self.offsets.remove_group(group)
+
+    @rule(topic=TOPICS, end=OFFSETS)
+    def lose_messages(self, topic: str, end: int) -> None:
+        """The log lost a topic's last ones: no offset of it is above its queue, others stay."""
+        expected = self.case.held(self.offsets)
+        for key in expected:
+            if key.startswith(topic):
+                expected[key] = {at: min(offset, end) for at, offset in expected[key].items()}
+        for _ in self.offsets.bring_back(lambda name, *_: end if name == topic else None):
+            pass
+        assert self.case.held(self.offsets) == expected
+
+    @rule(seconds=PAUSES)
+    def wait(self, seconds: float) -> None:
+        """Time passes: with room on the disk the journal has all after its pause."""
+        self.case.clock.advance(seconds)
+        self.case.clock.advance(0)
+        journal = self.offsets.journal
+        pending = journal.status()["pending"]
+        assert self.full or not pending or seconds < RETRY, pending
+        if journal.version > self.batches:
+            self.before, self.batches = self.states, journal.version
+        if not pending:
+            self.states = [self.case.held(self.offsets)]
+
+    @rule(full=st.booleans())
+    def disk(self, full: bool) -> None:
+        """It has no room for the journal, or has some again."""
+        if full is not self.full:
+            self.full = full
+            if full:
+                self.patched = self.case.patch(SegmentWriter, "append", no_room)
             else:
-                self.clock.advance(INTERVAL if what == "later" else PAUSE)
-                self.clock.advance(0)
-                states = [self.held(self.offsets)]
-            states.append(self.held(self.offsets))
-            self.assertIn(self.held(self.crashed()), states)
-        self.clock.advance(PAUSE)
-        self.assertEqual(self.held(self.crashed()), self.held(self.offsets))
+                self.patched.restore()
+
+    @rule(torn=st.integers(0, 20))
+    def crash(self, torn: int) -> None:
+        """It may tear the end of the last batch, which is lost then, and no other."""
+        root = self.case.copy()
+        folder = root / "rmqha" / "offsets"
+        for number in offset_segments.numbers_in(folder)[-1:] if self.batches and torn else ():
+            path = offset_segments.path_of(folder, number)
+            path.write_bytes(path.read_bytes()[:-torn])
+            self.states += self.before
+        self.start(root)
+        assert self.offsets.read is not None and not self.offsets.read.damaged
+
+    @precondition(lambda self: not self.full)
+    @rule()
+    def stop(self) -> None:
+        """After a clean stop the table has everything, and nothing is replayed."""
+        self.case.successResultOf(self.offsets.stop())
+        assert self.case.clock.getDelayedCalls() == []
+        self.states = [self.case.held(self.offsets)]
+        self.start(self.case.root)
+        assert self.offsets.read is not None and not self.offsets.read.replayed
+
+    def start(self, root: Path) -> None:
+        """Another process: what it finds is durable."""
+        self.case.root, self.case.clock = root, Clock()
+        self.case.offsets = self.case.made()
+        found = self.case.held(self.offsets)
+        assert found in self.states, (found, self.states)
+        self.states, self.before, self.batches = [found], [], 0
+
+    # --- what has to hold -----------------------------------------------------
+
+    @invariant()
+    def one_moment(self) -> None:
+        """A crash finds one moment, none before the journal last had all."""
+        if hasattr(self, "states"):
+            self.states.append(self.case.held(self.offsets))
+            found = self.case.held(self.case.made(root=self.case.copy(), clock=Clock()))
+            assert found in self.states, (found, self.states)
+
+
+class AnyOrderTests(JournalTestCase):
+    def test_any_order(self) -> None:
+        """What was durable once is found by every later start."""
+        run_machine(type("Machine", (JournalMachine,), {"case": self}), count=60, steps=30)
 
 
 class CompactTests(JournalTestCase):
@@ -262,39 +332,6 @@ class CompactTests(JournalTestCase):
         self.clock.advance(PAUSE)
         self.assertEqual(found.journal.status()["batches"], 1)
 
-    def test_clean_stop(self) -> None:
-        """After a clean stop the table has everything, and nothing is replayed."""
-        self.commit(5)
-        self.successResultOf(self.offsets.stop())
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-        again = self.crashed()
-        assert again.read is not None
-        self.assertEqual((self.held(again), again.read.replayed), ({"T@g": {0: 5}}, 0))
-
-    def test_replayed_is_written(self) -> None:
-        """What was replayed is in the table soon, also if nothing is committed any more."""
-        self.commit(5)
-        self.clock.advance(0)
-        path = self.crashed().file.path
-        self.assertFalse(path.exists())
-        self.clock.advance(INTERVAL + 1)
-        self.assertIn("5", path.read_text())
-
-    def test_torn_tail(self) -> None:
-        """A journal that a crash tore loses the batch that was not whole, and says so."""
-        self.commit(5)
-        self.clock.advance(PAUSE)
-        self.commit(6)
-        self.clock.advance(PAUSE)
-        (number,) = self.segments
-        path = self.root / "rmqha" / "offsets" / f"{number:020}.journal"
-        path.write_bytes(path.read_bytes()[:-1])
-        found = self.crashed()
-        assert found.read is not None
-        self.assertEqual(self.held(found), {"T@g": {0: 5}})
-        self.assertGreater(found.read.torn, 0)
-        self.assertEqual(found.read.damaged, ())
-
     def test_off(self) -> None:
         """Without a journal only the table is written; one that was left is replayed and goes."""
         self.commit(5)
@@ -309,50 +346,12 @@ class CompactTests(JournalTestCase):
         self.assertEqual(self.offsets.journal.status()["pending"], 0)
 
 
-def full(writer: SegmentWriter, number: int, changes: Any) -> None:
-    """A disk without room."""
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-class LostMessagesTests(JournalTestCase):
-    """A log that lost its last messages, of which the journal still has the commits."""
-
-    def test_brought_back(self) -> None:
-        """An offset above its queue is set to its end, durably; lower or unknown ones stay."""
-        self.commit(50)
-        self.commit(20, queue_id=1)
-        self.commit(7, topic="Elsewhere")
-        self.clock.advance(PAUSE)
-        again = self.offsets = self.made()
-        ends = {("T", 0): 45, ("T", 1): 30}
-        for _ in again.bring_back(lambda topic, queue_id, _: ends.get((topic, queue_id))):
-            pass
-        self.clock.advance(PAUSE)
-        expected = {"T@g": {0: 45, 1: 20}, "Elsewhere@g": {0: 7}}
-        self.assertEqual((self.held(again), self.held(self.crashed())), (expected, expected))
-
-
 class TroubleTests(JournalTestCase):
     """Disks that fail, and threads that are slow."""
 
-    def test_failing_disk(self) -> None:
-        """A batch that cannot be written is tried again, in a new file, with newer ones."""
-        real = SegmentWriter.append
-        broken = self.patch(SegmentWriter, "append", full)
-        self.commit(5)
-        self.clock.advance(0)
-        self.commit(6, queue_id=1)
-        self.clock.advance(1.0)
-        self.assertEqual(self.held(self.crashed()), {})
-        broken.restore()
-        self.assertIs(SegmentWriter.append, real)
-        self.clock.advance(RETRY)
-        self.assertEqual(self.held(self.crashed()), {"T@g": {0: 5, 1: 6}})
-        self.assertEqual(unhealthy(self.offsets.journal.job), "")
-
     def test_trouble(self) -> None:
         """A journal that cannot be written again and again makes its node unhealthy."""
-        self.patch(SegmentWriter, "append", full)
+        self.patch(SegmentWriter, "append", no_room)
         self.commit(5)
         self.clock.pump([0.0, RETRY, RETRY])
         self.assertIn(
