@@ -289,7 +289,6 @@ class Broker(BrokerState, NodePart):
         return sending, retries, replies, recalls, self.transactions
 
     def _clients(self) -> tuple[RequestHandler, ...]:
-        """What knows who is there."""
         self._heartbeats, self._locks = Heartbeats(self), Locks(self)
         self.routed = RoutedQueues(self, self._client, lambda: self.registration.servers)
         assignments = Assignments(
@@ -399,7 +398,7 @@ class Broker(BrokerState, NodePart):
             ),
             servers=lambda: self.registration.servers,
             epochs=self.epochs,
-            met=self.fencing.met,
+            met=self.fencing.on_higher,
             clock=self.clock,
         )
 

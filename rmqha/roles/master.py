@@ -314,7 +314,7 @@ class MasterNode(Node):
         """A name server of ours told that another master is in the routes."""
         if self.broker is None or answer.master_epoch is None or not answer.master_addr:
             return
-        self.broker.fencing.met(
+        self.broker.fencing.on_higher(
             HigherMaster(answer.master_epoch, answer.master_addr, "told by a name server")
         )
 

@@ -61,11 +61,11 @@ class DuplicateIdCheck(Watch):
         # Before it was told of us, a name server may know our place by an old address of ours.
         told = [server for server, state in status.items() if state == REGISTERED]
         asked = [
-            self.members.ask(server, TIMEOUT).addCallback(self._seen, server) for server in told
+            self.members.ask(server, TIMEOUT).addCallback(self._on_reply, server) for server in told
         ]
         return DeferredList(asked, consumeErrors=True).addCallback(self._over)
 
-    def _seen(self, brokers: dict[int, str], server: str) -> None:
+    def _on_reply(self, brokers: dict[int, str], server: str) -> None:
         """One name server answered; another may take its time."""
         own = self.registration.address
         number = self.registration.state.settings.broker.id

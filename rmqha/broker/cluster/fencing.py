@@ -62,7 +62,7 @@ class Fencing:
         if higher is not None:
             self._fence(higher)
 
-    def met(self, higher: HigherMaster) -> None:
+    def on_higher(self, higher: HigherMaster) -> None:
         """There is another master, which may be a higher one."""
         if higher.epoch <= self.state.epochs.number:
             return
@@ -104,9 +104,9 @@ class Fencing:
         finally:
             self._checking, self._checked = False, self.state.clock.seconds()
         if epoch > self.state.epochs.number:
-            self.met(HigherMaster(epoch, address, f"told by the broker at {host}"))
+            self.on_higher(HigherMaster(epoch, address, f"told by the broker at {host}"))
         elif self.replicas is not None:
-            self.met(
+            self.on_higher(
                 HigherMaster(
                     claim.master_epoch,
                     address,

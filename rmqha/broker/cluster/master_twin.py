@@ -149,14 +149,14 @@ class MasterTwinCheck(Watch):
             yield HealthReason("twin", self.twin, told=True)
 
     def look(self) -> Deferred[None]:
-        looking = self.search.look(self.servers(), self._known, self._met)
-        return Deferred.fromCoroutine(looking).addCallback(self._seen)
+        looking = self.search.look(self.servers(), self._known, self._on_master)
+        return Deferred.fromCoroutine(looking).addCallback(self._on_masters)
 
-    def _met(self, one: LiveMaster) -> None:
+    def _on_master(self, one: LiveMaster) -> None:
         if self.looking.running:
             self.met(HigherMaster(one.epoch, one.address, "found among the masters of this name"))
 
-    def _seen(self, found: list[LiveMaster]) -> None:
+    def _on_masters(self, found: list[LiveMaster]) -> None:
         if not self.looking.running:
             return
         self._known = tuple(one.address for one in found)

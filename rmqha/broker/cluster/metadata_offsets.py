@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.metadata_rules import SHOWN
-from rmqha.broker.cluster.offsets_owed import OffsetMove, Owed, told
+from rmqha.broker.cluster.offsets_owed import OffsetMove, Owed, in_words
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.files.allocate import InThread
@@ -107,7 +107,7 @@ class OffsetSync:
         """Whether the master gave any offsets."""
         return self._last is not None and bool(self._last.offset_table)
 
-    def moved(self) -> None:
+    def on_master_change(self) -> None:
         """The master is another one: what the one before gave tells nothing of this one's."""
         self._last = self._boot = None
 
@@ -143,7 +143,7 @@ class OffsetSync:
         return moved
 
     @property
-    def given(self) -> OffsetTable:
+    def last_table(self) -> OffsetTable:
         """The table that the master gave last, with what changed since."""
         return self._last or OffsetTable()
 
@@ -154,7 +154,7 @@ class OffsetSync:
         @param master: Its address, for the log.
         @return: How many offsets moved here.
         """
-        given = self.given.offset_table
+        given = self.last_table.offset_table
         before = {key: given[key] for key in table.offset_table if key in given}
         after = {key: {**given.get(key, {}), **now} for key, now in table.offset_table.items()}
         moved = self._follow(taken_back(before, after), master)
@@ -180,7 +180,7 @@ class OffsetSync:
                 "Moved {count} consumer offsets back, as master {master} did: {steps}",
                 master=master,
                 count=len(change.back),
-                steps=told(change.back),
+                steps=in_words(change.back),
             )
         if removed:
             self._log.info(
@@ -206,7 +206,7 @@ class OffsetSync:
                 else f"was restarted (boot time {self._boot} -> {boot}) and gives"
             ),
             count=len(change.back),
-            steps=told(change.back),
+            steps=in_words(change.back),
         )
 
 

@@ -206,11 +206,11 @@ class Copies:
         """
         return self._file.stop()
 
-    def moved(self, master: str) -> None:
+    def on_master_change(self, master: str) -> None:
         """The master is another one, or elsewhere."""
         self.master = master
         self._new_parts()
-        self.offsets.moved()
+        self.offsets.on_master_change()
         self._file.dirty()
 
     @property
@@ -259,7 +259,7 @@ class Copies:
         )
         deleted = metadata_rules.take_deleted(table)
         names = frozenset(table.topic_config_table)
-        given = self._given(part, own) if one_reign else frozenset()
+        given = self._last_names(part, own) if one_reign else frozenset()
         gone = {name for name in given - names if not topics.is_system(name)}
         changed = topics.adopt(table)
         self._keep(part, body, table.data_version, names)
@@ -330,7 +330,7 @@ class Copies:
         table = await self.state.in_thread(metadata_rules.offsets, body, sync.holds_some)
         ends, orders = metadata_rules.take_ends(table), metadata_rules.take_orders(table)
         if not one_reign:
-            sync.moved()
+            sync.on_master_change()
         moved = await sync.adopt(table, boot, self.master)
         if orders is not None:
             self.orders.adopt(orders, whole=True, one_life=sync.one_life)
@@ -361,7 +361,7 @@ class Copies:
         offsets.
         """
         if self.owed.committed:
-            await self.owed.give_back(self.offsets.given, ask, self.master)
+            await self.owed.give_back(self.offsets.last_table, ask, self.master)
 
     async def forget_deleted(self, end: int) -> None:
         """Delete the queues of topics that were deleted.  A master of ours says up to where; where
@@ -397,7 +397,7 @@ class Copies:
         before, part.epoch = part.epoch, await self.epoch()
         return part.epoch is not None and part.epoch == before
 
-    def _given(self, part: SyncedTable, own: frozenset[str]) -> frozenset[str]:
+    def _last_names(self, part: SyncedTable, own: frozenset[str]) -> frozenset[str]:
         """The topics that the master gave last.  After a start that is what we have, if it is still
         what the master gave: what was made since, by us as the master or out of the log, it may
         never have had.

@@ -112,18 +112,18 @@ class Owed:
                 if not answered:
                     # The rest has time until the next round.
                     answer.raiseException()
-                self._given(step, answer, given, master)
+                self._on_answer(step, answer, given, master)
         if given:
             self.returned += len(given)
             self._log.info(
                 "Passed on {count} consumer offsets committed here to master {master}: {steps}",
                 count=len(given),
                 master=master,
-                steps=told(given),
+                steps=in_words(given),
             )
         return len(given)
 
-    def _given(
+    def _on_answer(
         self, step: OffsetMove, answer: Command, given: list[OffsetMove], master: str
     ) -> None:
         place = (step.key, step.queue_id)
@@ -171,7 +171,7 @@ def _commit(step: OffsetMove) -> Command:
     return Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
 
-def told(steps: Sequence[OffsetMove]) -> str:
+def in_words(steps: Sequence[OffsetMove]) -> str:
     """Some of them, and how many more there are."""
     shown = "; ".join(str(step) for step in steps[:SHOWN])
     return shown if len(steps) <= SHOWN else f"{shown}; and {len(steps) - SHOWN} more"

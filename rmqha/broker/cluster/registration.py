@@ -126,7 +126,7 @@ class Registration:
             self.look_up,
             self.state.clock,
             lambda: tuple(filter(None, self.state.current.settings.broker.namesrv.split(";"))),
-            self._moved,
+            self._on_addresses,
         )
         self._own = ServerNames(
             self.look_up, self.state.clock, self._own_names, self._own_moved, "looking up brokerIP1"
@@ -261,7 +261,7 @@ class Registration:
                 # A name server looks at topics again when their version is another.
                 self.state.topics.touch()
 
-    def _moved(self) -> None:
+    def _on_addresses(self) -> None:
         """Some of them have other addresses: who is none of them any more is told nothing, and is
         forgotten.
         """
@@ -375,7 +375,7 @@ class Registration:
             return
         self._telling.add(server)
         told = Deferred.fromCoroutine(self._tell(server, *self._news))
-        told.addCallback(self._heard, server).addErrback(
+        told.addCallback(self._on_answer, server).addErrback(
             lambda failure: self._log.failure(
                 "Cannot use what name server {peer} says", failure, peer=server
             )
@@ -402,7 +402,7 @@ class Registration:
         self._made = key, body
         return body
 
-    def _heard(self, answer: Command | None, server: str) -> None:
+    def _on_answer(self, answer: Command | None, server: str) -> None:
         """Take note of what one says, beside what the others said last."""
         self._said.pop(server, None)
         if answer is None or not self._running or server not in self.servers:

@@ -237,7 +237,7 @@ class MetadataSync:
             self._round.cancel()
         self._stranger = ""
         self._feed.stop()
-        self.copies.moved(address)
+        self.copies.on_master_change(address)
         self.hurry()
 
     def hurry(self) -> None:

@@ -116,7 +116,7 @@ class StockFollowers:
         asked = command.custom(RegisterMemberRequest)
         self._require_ours(asked.cluster_name, asked.broker_name)
         self._require_follower(asked.broker_id, Refusal.BROKER_NEED_TO_BE_REGISTERED)
-        state = self._known()
+        state = self._require_state()
         self._is_at(asked.broker_id, asked.broker_address)
         told = RegisterMemberAnswer(
             cluster_name=self.cluster,
@@ -128,7 +128,7 @@ class StockFollowers:
 
     def replicas(self, connection: RemotingProtocol, command: Command) -> Answer:
         """1004: the same, again and again."""
-        asked, state = command.custom(ReplicaInfoRequest), self._known()
+        asked, state = command.custom(ReplicaInfoRequest), self._require_state()
         self._require_ours(self.cluster, asked.broker_name)
         return command.answer(header=ReplicaInfoAnswer(**_master(state)), body=_in_sync(state))
 
@@ -143,7 +143,7 @@ class StockFollowers:
         """1002: it is never elected, and elects nobody.  One that was started while nobody led asks
         nothing else any more: it is told who does.
         """
-        asked, state = command.custom(ElectMasterRequest), self._known()
+        asked, state = command.custom(ElectMasterRequest), self._require_state()
         self._require_ours(asked.cluster_name, asked.broker_name)
         if state.master is None or asked.designate_elect:
             raise RequestRefused(
@@ -163,7 +163,7 @@ class StockFollowers:
 
     # --- what is required -------------------------------------------------------------
 
-    def _known(self) -> SetState:
+    def _require_state(self) -> SetState:
         state = self.state()
         if state is None:
             raise RequestRefused(Refusal.NOT_LEADER, "this member does not hear of etcd")

@@ -77,7 +77,7 @@ class BrokerIdentity:
         try:
             starts = parse_starts(str(table.get("epochStarts", "")))
         except ValueError as error:
-            raise RuntimeInfoInvalid("epochStarts", _shown(error)) from error
+            raise RuntimeInfoInvalid("epochStarts", _excerpt(error)) from error
         return cls(
             name=str(table.get("brokerName", "")),
             id=_number(table, "brokerId") if "brokerId" in table else None,
@@ -114,7 +114,7 @@ class MasterBounds:
             raise RuntimeInfoInvalid("table", str(error)) from error
         table = answer.get("table") if isinstance(answer, dict) else None
         if not isinstance(table, dict):
-            raise RuntimeInfoInvalid("table", _shown(answer))
+            raise RuntimeInfoInvalid("table", _excerpt(answer))
         # Stock brokers give -1 for the first byte of a log without files.
         first = max(_number(table, "commitLogMinOffset", least=-1), 0)
         end = _number(table, "commitLogMaxOffset")
@@ -132,11 +132,11 @@ def _number(table: dict[Any, Any], key: str, least: int = 0) -> int:
     except ValueError:
         number = None
     if number is None or not least <= number < 1 << 63:
-        raise RuntimeInfoInvalid(key, "missing" if text is None else _shown(text))
+        raise RuntimeInfoInvalid(key, "missing" if text is None else _excerpt(text))
     return number
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = str(value)
     return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
 

@@ -208,7 +208,7 @@ class MessageReader:
         try:
             with opened_log(wanted.file(self._tier(wanted))) as file:
                 guard.prove()
-                for batch in self._wanted(wanted, file, passed or Passed()):
+                for batch in self._pieces(wanted, file, passed or Passed()):
                     guard.check_cuts()
                     if batch.num_rows:
                         yield batch
@@ -223,7 +223,7 @@ class MessageReader:
                 raise lost from error
             _log.warning("skipping bytes of the log: %s", lost)
 
-    def _wanted(self, wanted: Range, file: OpenLogFile, passed: Passed) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, wanted: Range, file: OpenLogFile, passed: Passed) -> Iterator[pa.RecordBatch]:
         """The batches of a range, or only those of its parts that have a wanted topic."""
         takes = chosen_topics(self.options)
         if takes is None:

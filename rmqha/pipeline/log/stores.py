@@ -150,7 +150,7 @@ class StoreView:
             return self.point.confirm
         if self.final:
             return self.files.limit
-        tail = find_end_past_damage(self.files, self._known())
+        tail = find_end_past_damage(self.files, self._last_record_edge())
         if tail.reason is Fault.MAGIC and tail.end <= self.files.first:
             raise NotAStore(str(self.files.root), "its first file does not begin with a record")
         if tail.reason not in (None, Fault.NOTHING) and not self.known:
@@ -180,7 +180,7 @@ class StoreView:
         stored = next(walk_file(file, tail.last_record, tail.end)).store_times()
         return len(stored) > 0 and abs(time.time() * 1000 - int(stored[0])) < YOUNG
 
-    def _known(self) -> int:
+    def _last_record_edge(self) -> int:
         """The last place in the last file that is known to be between two records."""
         last = self.files.files[-1:]
         splits = trusted_splits(self.files, last[0].start, last[0].end) if last else ()

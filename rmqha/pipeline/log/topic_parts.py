@@ -101,11 +101,11 @@ class Weights:
     _spared: list[int] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        spared = [span.end - span.start - self._wanted(span) for span in self.spans]
+        spared = [span.end - span.start - self._size(span) for span in self.spans]
         object.__setattr__(self, "_ends", [span.end for span in self.spans])
         object.__setattr__(self, "_spared", [0, *accumulate(spared)])
 
-    def _wanted(self, span: TopicSpan) -> int:
+    def _size(self, span: TopicSpan) -> int:
         return sum(size for name, size in span.topics.items() if self.takes(name))
 
     def __call__(self, place: int) -> int:

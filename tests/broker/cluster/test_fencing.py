@@ -66,20 +66,20 @@ class FencingTests(BrokerTestCase):
     def test_met(self) -> None:
         """A higher one stops the writes, an equal or a lower one does not."""
         for epoch in (1, 2):
-            self.fencing.met(evolve(OTHER, epoch=epoch))
+            self.fencing.on_higher(evolve(OTHER, epoch=epoch))
             self.assertFalse(self.fenced())
-        self.fencing.met(OTHER)
+        self.fencing.on_higher(OTHER)
         self.assertTrue(self.fenced())
 
     def test_reads(self) -> None:
         """What can be read can be read."""
         self.assertEqual(self.code(), ResponseCode.SUCCESS)
-        self.fencing.met(OTHER)
+        self.fencing.on_higher(OTHER)
         self.assertEqual(self.record("T").body, b"body")
 
     def test_kept(self) -> None:
         """One that starts again is fenced from its first moment, until it was promoted."""
-        self.fencing.met(OTHER)
+        self.fencing.on_higher(OTHER)
         epochs = self.serving.epochs
         for journal, expected in ((epochs.journal, "fenced"), (epochs.journal.raised(0), "")):
             self.close_store(self.serving.store)
