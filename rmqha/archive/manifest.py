@@ -16,6 +16,7 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import other_first
+from rmqha.logfiles.typed_table import Natural, require_version, value_of
 from rmqha.wire.log.log_identity import LogIdentity
 from rmqha.wire.store_layout import ARCHIVE, OWN_FOLDER
 
@@ -60,18 +61,18 @@ class ArchiveManifest:
         if table is None:
             return None
         try:
-            if table["version"] != VERSION:
-                raise ValueError(f"version {table['version']}, expected {VERSION}")
+            require_version(table, VERSION)
+            known = {"identity": {"broker": value_of(table, "brokerName", str)}, **table}
             return cls(
-                source=str(table["from"]),
-                log=LogIdentity.from_json(table.get("identity", {"broker": table["brokerName"]})),
-                file_size=int(table["fileSize"]),
-                start=int(table["firstOffset"]),
-                end=int(table["lastOffset"]),
-                begun=int(table["begun"]),
-                updated=int(table["updated"]),
+                source=value_of(table, "from", str),
+                log=LogIdentity.from_json(value_of(known, "identity", dict)),
+                file_size=value_of(table, "fileSize", Natural),
+                start=value_of(table, "firstOffset", Natural),
+                end=value_of(table, "lastOffset", Natural),
+                begun=value_of(table, "begun", Natural),
+                updated=value_of(table, "updated", Natural),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise TableUnreadable(str(manifest_path(root)), f"{error}") from error
 
     def require_log(self, root: Path, command: str) -> None:

@@ -37,7 +37,7 @@ from twisted.logger import Logger
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
-from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
+from rmqha.logfiles.log_writer import EPOCH_FILE, EpochFile, read_epoch
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 
@@ -87,7 +87,7 @@ class Epoch:
         start, marks, continued = log.confirmed, dict[str, int](), False
         known = cls._closed(root, log, master=master)
         if known is not None:
-            start, marks, continued = known["start"], known["marks"], True
+            start, marks, continued = known.start, known.marks, True
         self = cls(
             path=path, master=master, id=uuid4().hex, start=start, marks=marks, continued=continued
         )
@@ -135,21 +135,21 @@ class Epoch:
         )
 
     @classmethod
-    def _closed(cls, root: Path, log: LogReader, *, master: bool) -> json_table.Table | None:
+    def _closed(cls, root: Path, log: LogReader, *, master: bool) -> EpochFile | None:
         """What the file says, if its run ended cleanly and the log is still what it was then."""
         known = cls._load(root)
         if (
             known is not None
-            and known["closed"] is True
-            and known.get("master", True) is master
-            and known["end"] == log.confirmed
-            and known["crc"] == tail_crc(log, log.confirmed)
+            and known.closed
+            and known.master is master
+            and known.end == log.confirmed
+            and known.crc == tail_crc(log, log.confirmed)
         ):
             return known
         return None
 
     @classmethod
-    def _load(cls, root: Path) -> json_table.Table | None:
+    def _load(cls, root: Path) -> EpochFile | None:
         """What the file says, if it says anything sound."""
         try:
             return read_epoch(root)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from uuid import uuid4
 
 from attrs import Factory, define, evolve, field, frozen
@@ -35,6 +35,7 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import DiskFull, Refused, TableUnreadable
 from rmqha.logfiles import json_table
+from rmqha.logfiles.typed_table import Natural, Rows, structured, value_of
 from rmqha.net.group_commit import GroupCommit
 from rmqha.wire.store_layout import MASTER_EPOCHS, OWN_FOLDER
 
@@ -51,6 +52,9 @@ NEVER_ELECTED = 0
 LARGEST = (1 << 31) - 1
 """RocketMQ's master epoch has 32 bits."""
 
+MasterEpoch = Annotated[int, range(LARGEST + 1)]
+"""What a file may say one is."""
+
 
 @frozen
 class EpochStart:
@@ -63,10 +67,10 @@ class EpochStart:
         nothing to call it by (docs/protocol/controller.rst, Epoch file).
     """
 
-    epoch: int
-    start: int
-    writer: int = UNKNOWN
-    label: int = field(default=Factory(lambda self: self.epoch, takes_self=True))
+    epoch: MasterEpoch
+    start: Natural
+    writer: Annotated[int, range(UNKNOWN, 1 << 63)] = UNKNOWN
+    label: MasterEpoch = field(default=Factory(lambda self: self.epoch, takes_self=True))
 
     def row(self) -> json_table.Table:
         """What a store keeps of it."""
@@ -134,31 +138,28 @@ class EpochJournal:
             )
         try:
             return cls._of(found.table)
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise TableUnreadable(
                 str(path), f"it is no journal of master epochs: {error}"
             ) from None
 
     @classmethod
     def _of(cls, table: json_table.Table) -> Self:
-        higher = table.get("higher")
+        known = {"higher": None, "reset": 0, **table}
+        higher = None
+        if known["higher"] is not None:
+            places = {"epoch": MasterEpoch, "address": str, "toldBy": str}
+            higher = HigherMaster(*(value_of(known, f"higher.{at}", places[at]) for at in places))
         return cls(
-            number=_number(table["number"]),
+            number=value_of(known, "number", MasterEpoch),
             starts=checked(
-                EpochStart(
-                    _number(row["epoch"]),
-                    _number(row["start"], 1 << 62),
-                    _number(row["writer"], 1 << 62) if "writer" in row else UNKNOWN,
-                    _number(row.get("label", row["epoch"])),
+                structured(
+                    {"writer": UNKNOWN, "label": row.get("epoch"), **row}, EpochStart, f"starts.{n}"
                 )
-                for row in table["starts"]
+                for n, row in enumerate(value_of(known, "starts", Rows))
             ),
-            higher=None
-            if higher is None
-            else HigherMaster(
-                _number(higher["epoch"]), str(higher["address"]), str(higher["toldBy"])
-            ),
-            reset=_number(table.get("reset", 0)),
+            higher=higher,
+            reset=value_of(known, "reset", MasterEpoch),
         )
 
     def write(self, root: Path) -> None:
@@ -263,7 +264,8 @@ def parse(text: str) -> tuple[EpochStart, ...]:
     if any(len(row) != 2 or not all(part.isdecimal() for part in row) for row in rows):
         raise ValueError("not a list of epoch-start")
     return checked(
-        EpochStart(_number(int(epoch)), _number(int(start), 1 << 62)) for epoch, start in rows
+        EpochStart(structured(int(epoch), MasterEpoch), structured(int(start), Natural))
+        for epoch, start in rows
     )
 
 
@@ -285,12 +287,6 @@ def _continued(starts: tuple[EpochStart, ...], new: EpochStart) -> tuple[EpochSt
     """The journal with one entry more; it takes the place of one without bytes."""
     before = tuple(one for one in starts if one.start < new.start)
     return (*before, new)[-MOST_STARTS:]
-
-
-def _number(value: object, limit: int = LARGEST) -> int:
-    if type(value) is not int or not 0 <= value <= limit:
-        raise ValueError(f"{value!r} is no number of an epoch")
-    return value
 
 
 def unwritten(failure: Failure, log: Logger, what: str) -> None:

@@ -37,10 +37,9 @@ from rmqha import event_file
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreError, StoreLocked, TableUnreadable
 from rmqha.ha.epoch import Epoch
-from rmqha.ha.master_epoch import EpochJournal
+from rmqha.ha.master_epoch import EpochJournal, MasterEpoch
 from rmqha.ha.slave.followed import FollowedMaster, end_following
-from rmqha.logfiles import json_table
-from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.listing import STRAY
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.offline_log import Progress
@@ -77,7 +76,6 @@ from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json
 from rmqha.wire.store_layout import (
     ABORT,
-    BACKUP_SUFFIX,
     CHECKPOINT,
     CONFIG,
     LOCK,
@@ -218,21 +216,28 @@ def intend(root: Path, epoch: int | None, master: str) -> None:
     json_table.replace(root / OWN_FOLDER / PROMOTION, {"epoch": number, "master": master})
 
 
+@frozen(kw_only=True)
+class _Intent:
+    epoch: MasterEpoch | None
+    master: str
+
+
+def _intent(root: Path) -> _Intent | None:
+    path, what = root / OWN_FOLDER / PROMOTION, "it notes no promotion"
+    return typed_table.read(path, _Intent, what, epoch=None, master="")
+
+
 def replaced(root: Path) -> str:
     """C{host:port} of the master instead of which this store's is to be one, as was noted; C{""} if
     nothing was.  Blocking.
     """
-    return str((json_table.read(root / OWN_FOLDER / PROMOTION) or {}).get("master", ""))
+    noted = _intent(root)
+    return "" if noted is None else noted.master
 
 
 def forget_intent(root: Path) -> None:
     """The store is a slave's still, or is promoted.  Durable on return; blocking."""
-    folder = root / OWN_FOLDER
-    # The generation before it first: alone it would be taken for the note.
-    for name in (PROMOTION + BACKUP_SUFFIX, PROMOTION):
-        if (folder / name).exists():
-            (folder / name).unlink()
-            fsync_folder(folder)
+    json_table.remove(root / OWN_FOLDER / PROMOTION)
 
 
 def finish(settings: StoreSettings, step: Step = lambda name: None) -> Promotion | None:
@@ -243,10 +248,10 @@ def finish(settings: StoreSettings, step: Step = lambda name: None) -> Promotion
     @raise StoreError: As L{promote} does; the note stays.
     """
     root = settings.root
-    noted = json_table.read(root / OWN_FOLDER / PROMOTION)
+    noted = _intent(root)
     if noted is None:
         return None
-    epoch, row = noted.get("epoch"), FollowedMaster.read(root)
+    epoch, row = noted.epoch, FollowedMaster.read(root)
     # Raised by a run that did not come to its end; before that it forgets the master it followed.
     following = row is not None and row.following
     journal = EpochJournal.read(root)
@@ -360,12 +365,7 @@ def _forget_master(root: Path, end: int) -> None:
     held for that master stays so.
     """
     end_following(root, end)
-    # The generation before it first: alone it would be taken for the record.
-    for name in (METADATA + BACKUP_SUFFIX, METADATA):
-        path = root / OWN_FOLDER / name
-        if path.exists():
-            path.unlink()
-            fsync_folder(path.parent)
+    json_table.remove(root / OWN_FOLDER / METADATA)
     CheckedTables(root).forget(METADATA)
 
 

@@ -239,6 +239,16 @@ def _keep(path: Path, old: Path) -> None:
         _sync(old)
 
 
+def remove(path: Path) -> None:
+    """Delete a table, the generation before it first: alone that would be taken for the table.
+    Durable on return.
+    """
+    for name in (_beside(path, BACKUP_SUFFIX), path):
+        if name.exists():
+            name.unlink()
+            fsync_folder(path.parent)
+
+
 def fsync_folder(folder: Path) -> None:
     """Make names created or removed in a folder durable."""
     with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:

@@ -27,7 +27,8 @@ from typing import Self
 from attrs import frozen
 
 from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table
+from rmqha.logfiles import typed_table
+from rmqha.logfiles.typed_table import Natural
 from rmqha.wire.store_layout import BOOTSTRAPPING, EPOCH, METADATA, OWN_FOLDER
 
 EPOCH_FILE = Path(OWN_FOLDER) / EPOCH
@@ -65,7 +66,7 @@ class LogWriter:
             return cls(master=False)
         if root is None or known is None:
             return cls(master=False, known=False)
-        if not _is_master(known):
+        if not known.master:
             return cls(master=False)
         return cls(master=True, ours_from=crashed_from(root))
 
@@ -84,29 +85,42 @@ def crashed_from(root: Path) -> int | None:
         may have been another.
     """
     known = epoch_or_none(root)
-    if known is None or known["closed"] is True or not _is_master(known):
-        return None
-    return int(known["end"])
+    return None if known is None or known.closed or not known.master else known.end
 
 
-def read_epoch(root: Path) -> json_table.Table | None:
-    """What a store's epoch file says, if it says anything sound.
+@frozen(kw_only=True)
+class EpochFile:
+    """What a node writes down of an epoch.
+
+    @ivar id: A name of the run, for people.
+    @ivar master: Whether it was a master's.
+    @ivar start: Where the epoch begins, a physical offset.
+    @ivar closed: Whether the run ended cleanly.
+    @ivar end: Where the log ended when this was written.
+    @ivar crc: That of the log's last bytes before that.
+    @ivar marks: The highest offset that each address was sent.
+    """
+
+    id: str
+    master: bool
+    start: Natural
+    closed: bool
+    end: Natural
+    crc: Natural
+    marks: dict[str, Natural]
+
+
+def read_epoch(root: Path) -> EpochFile | None:
+    """What a store's epoch file says.
 
     @raise FileUnreadable: If the system does not let it be read.
     @raise TableUnreadable: If it is there and makes no sense.
     """
-    known = json_table.read(root / EPOCH_FILE)
-    if known is None:
-        return None
-    numbers = [known.get("start"), known.get("end"), known.get("crc")]
-    marks = known.get("marks")
-    if not isinstance(marks, dict) or "closed" not in known:
-        return None
-    numbers += marks.values()
-    return known if all(type(number) is int for number in numbers) else None
+    what = "it does not tell of an epoch"
+    return typed_table.read(root / EPOCH_FILE, EpochFile, what, id="", master=True)
 
 
-def epoch_or_none(root: Path) -> json_table.Table | None:
+def epoch_or_none(root: Path) -> EpochFile | None:
     """The same, C{None} too if it makes no sense.
 
     @raise FileUnreadable: If the system does not let it be read.
@@ -115,7 +129,3 @@ def epoch_or_none(root: Path) -> json_table.Table | None:
         return read_epoch(root)
     except TableUnreadable:
         return None
-
-
-def _is_master(known: json_table.Table) -> bool:
-    return known.get("master", True) is True

@@ -22,8 +22,9 @@ from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.logfiles.typed_table import Natural, value_of
 from rmqha.logfiles.walk_file import whole_from
-from rmqha.wire.log.copied_damage import CopiedDamage
+from rmqha.wire.log.copied_damage import CopiedDamage, CopiedRecord
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,
@@ -238,7 +239,7 @@ def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, Delet
                 if holds(table["offset"], table["crc"]):
                     found[str(name)] = DeletedTopic(int(row))
             elif holds(row["offset"], row["crc"]):
-                queues = {int(at): int(next_) for at, next_ in row["queues"].items()}
+                queues = value_of(row, "queues", dict[Natural, Natural])
                 found[str(name)] = DeletedTopic(row["offset"], queues)
     except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError):
         return {}
@@ -268,7 +269,7 @@ def read_copied_damage(root: Path | None) -> CopiedDamage:
         return CopiedDamage()
     try:
         table = json_table.read(root / OWN_FOLDER / COPIED_DAMAGE)
-        return CopiedDamage.of_table(table or {})
+        return CopiedDamage.of(value_of(table or {"records": []}, "records", list[CopiedRecord]))
     except (TableUnreadable, ValueError):
         return CopiedDamage()
 

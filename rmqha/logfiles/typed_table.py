@@ -28,32 +28,50 @@ Long = Annotated[int, range(-(1 << 63), 1 << 63)]
 Port = Annotated[int, range(1 << 16)]
 """A port; 0 where there is none."""
 
+Rows = list[dict]  # type: ignore[type-arg]
+"""Tables in a row, whatever they hold."""
+
 T = TypeVar("T")
 
 
-def read(path: Path, kind: type[T], what: str) -> T | None:
+def read(path: Path, kind: type[T], what: str, **unsaid: Any) -> T | None:
     """Read a file or its previous generation, as L{json_table.read} does.
 
     @param kind: An attrs class.
     @param what: What the file is, for the error: C{"it is no switchover's"}.
+    @param unsaid: What keys mean that releases before did not write.
     @return: C{None} if there is none.
     @raise FileUnreadable: If the system does not let it be read.
     @raise TableUnreadable: If it makes no sense, with the key and the value that do not.
     """
     table = json_table.read(path)
-    return None if table is None else of_table(path, table, kind, what)
-
-
-def of_table(path: Path, table: json_table.Table, kind: type[T], what: str) -> T:
-    """What a table that was read says.
-
-    @raise TableUnreadable: If it makes no sense, with the key and the value that do not.
-    """
+    if table is None:
+        return None
     try:
-        value: T = structured(table, kind)
+        value: T = structured({**unsaid, **table}, kind)
     except ValueError as error:
         raise TableUnreadable(str(path), f"{what}: {error}") from None
     return value
+
+
+def value_of(table: Any, place: str, kind: Any) -> Any:
+    """One value of a table in which others may be, or be missing.
+
+    @param place: The keys that lead to it, with dots between them.
+    @raise ValueError: If there is none, or it is none of the type.
+    """
+    where = "it"
+    for key in place.split("."):
+        if key not in _of(dict, table, where):
+            raise ValueError(f"{where} has no {key}")
+        table, where = table[key], key if where == "it" else f"{where}.{key}"
+    return structured(table, kind, where)
+
+
+def require_version(table: Any, version: int) -> None:
+    """@raise ValueError: If a table is of another version, or of none."""
+    if value_of(table, "version", int) != version:
+        raise ValueError(f"version {table['version']}, expected {version}")
 
 
 def structured(value: Any, kind: Any, where: str = "it") -> Any:

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 
 from rmqha.errors import LogShortened
 from rmqha.logfiles import json_table
@@ -78,8 +79,8 @@ def _durable(root: Path) -> Iterator[tuple[int, str]]:
         yield point.durable, POINT
     yield dispatch_mark.known_durable(mark_path(root)), DISPATCHED
     epoch = epoch_or_none(root)
-    if epoch is not None and epoch.get("master", True) is True:
-        yield epoch["start"] if epoch["closed"] is True else epoch["end"], EPOCH
+    if epoch is not None and epoch.master:
+        yield epoch.start if epoch.closed else epoch.end, EPOCH
     yield json_table.number_in(root / OWN_FOLDER / LOST_TAIL, "to"), LOST_TAIL
 
 
@@ -108,9 +109,10 @@ def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
     if dispatch_mark.known_durable(mark_path(root)) > at:
         json_table.remove(mark_path(root))
     epoch = epoch_or_none(root)
-    if epoch is not None and max(epoch["start"], epoch["end"]) > at:
-        start, end = min(epoch["start"], at), min(epoch["end"], at)
-        json_table.replace(root / EPOCH_FILE, {**epoch, "start": start, "end": end})
+    if epoch is not None and max(epoch.start, epoch.end) > at:
+        epoch = evolve(epoch, start=min(epoch.start, at), end=min(epoch.end, at))
+        table: dict[Any, Any] = asdict(epoch)
+        json_table.replace(root / EPOCH_FILE, table)
 
 
 def begin_anew(root: Path, now_ms: Callable[[], int]) -> None:

@@ -20,7 +20,7 @@ from attrs import field, frozen
 
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import other_first
-from rmqha.logfiles.typed_table import Natural, structured
+from rmqha.logfiles.typed_table import Natural, require_version, value_of
 from rmqha.tier.errors import TierManifestInvalid, TierOfAnotherLog
 from rmqha.tier.objects import ObjectFolder
 from rmqha.wire.log.log_identity import LogIdentity
@@ -64,13 +64,11 @@ class TierIdentity:
         """
         try:
             table = json.loads(raw)
-            if table["version"] != VERSION:
-                raise ValueError(f"version {table['version']}, expected {VERSION}")
-            log = LogIdentity.from_json(table["identity"])
-            begin = structured(table["firstOffset"], Natural, "firstOffset")
-            return cls(log=log, begin=begin, where=where)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise TierManifestInvalid(where, f"{type(error).__name__}: {error}") from error
+            require_version(table, VERSION)
+            log = LogIdentity.from_json(value_of(table, "identity", dict))
+            return cls(log=log, begin=value_of(table, "firstOffset", Natural), where=where)
+        except (ValueError, RecursionError) as error:
+            raise TierManifestInvalid(where, str(error)) from error
 
     def require(self, log: LogIdentity, files: LogFiles, where: str) -> None:
         """Refuse a log that is not this one.

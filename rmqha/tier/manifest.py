@@ -18,7 +18,7 @@ from isal.isal_zlib import crc32
 
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.published import Split
-from rmqha.logfiles.typed_table import Long, Natural, structured
+from rmqha.logfiles.typed_table import Long, Natural, require_version, value_of
 from rmqha.tier.errors import TierManifestInvalid
 from rmqha.wire.store_layout import COMMITLOG
 
@@ -127,27 +127,27 @@ class FileManifest:
         """
         try:
             made = cls._of(json.loads(raw))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise TierManifestInvalid(shown, f"{type(error).__name__}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise TierManifestInvalid(shown, str(error)) from error
         if range_of(shown) != (made.start, made.end):
             raise TierManifestInvalid(shown, f"it is of bytes {made.start} to {made.end}")
         return made
 
     @classmethod
     def _of(cls, table: dict[str, Any]) -> Self:
-        if table["version"] != VERSION:
-            raise ValueError(f"version {table['version']}, expected {VERSION}")
-        raw = bytes.fromhex(structured(table["crc32"], str, "crc32"))
-        splits = structured(table["splits"], tuple[tuple[Natural, Natural, Long], ...], "splits")
-        before = structured(table.get("before"), tuple[Natural, Natural] | None, "before")
+        require_version(table, VERSION)
+        raw = bytes.fromhex(value_of(table, "crc32", str))
+        splits = value_of(table, "splits", tuple[tuple[Natural, Natural, Long], ...])
+        known = {"before": None, **table}
+        before = value_of(known, "before", tuple[Natural, Natural] | None)
         made = cls(
-            start=structured(table["firstOffset"], Natural, "firstOffset"),
-            end=structured(table["lastOffset"], Natural, "lastOffset"),
-            block=structured(table["blockSize"], Natural, "blockSize"),
-            uploaded=structured(table["uploaded"], Natural, "uploaded"),
+            start=value_of(table, "firstOffset", Natural),
+            end=value_of(table, "lastOffset", Natural),
+            block=value_of(table, "blockSize", Natural),
+            uploaded=value_of(table, "uploaded", Natural),
             sums=tuple(int.from_bytes(raw[row : row + 4], "big") for row in range(0, len(raw), 4)),
             splits=tuple(Split(*each) for each in splits),
-            broker=structured(table["brokerName"], str, "brokerName"),
+            broker=value_of(table, "brokerName", str),
             before=Before(*before) if before else None,
         )
         if made.block < 1 or len(made.sums) != -(-made.size // made.block):

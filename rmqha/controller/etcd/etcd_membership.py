@@ -30,6 +30,7 @@ from rmqha.controller.other_members import MemberLivesElsewhere, refuse_twin
 from rmqha.errors import ControllerUnanswered, NoController, RmqhaError
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
+from rmqha.logfiles.typed_table import Natural, value_of
 from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 from rmqha.wire.store_layout import OWN_FOLDER, REGISTERED
@@ -65,9 +66,9 @@ def read_entry(root: Path) -> IdEntry | None:
         return None
     try:
         table = json_table.parse(data) or {}
-        return IdEntry(token=str(table["token"]), run=int(table["run"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise IdentityInvalid(str(path), f"it has no token: {error!r}") from None
+        return IdEntry(token=value_of(table, "token", str), run=value_of(table, "run", Natural))
+    except ValueError as error:
+        raise IdentityInvalid(str(path), f"it has no token: {error}") from None
 
 
 def write_entry(root: Path, entry: IdEntry) -> None:

@@ -42,6 +42,7 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
+from rmqha.logfiles.typed_table import Natural, Rows, structured, value_of
 from rmqha.net.group_commit import GroupCommit
 
 MOST_SLOTS = 1000
@@ -133,17 +134,17 @@ class RetentionSlots:
             found = (json_table.read(path) or {}).get("slots") or {}
             if isinstance(found, dict):  # as it was: one for each address
                 found = [{"address": address, **row} for address, row in found.items()]
-            for row in found:
+            for row in structured(found, Rows, "slots"):
                 slot = RetentionSlot(
-                    address=str(row["address"]),
-                    offset=int(row["offset"]),
-                    sent=int(row.get("sent", ANY)),
+                    address=value_of(row, "address", str),
+                    offset=value_of(row, "offset", Natural),
+                    sent=value_of({"sent": ANY, **row}, "sent", Natural),
                 )
-                if row["since"] is not None:
-                    ago = max(0.0, wall - row["since"] / 1000)
+                if (since := value_of(row, "since", Natural | None)) is not None:
+                    ago = max(0.0, wall - since / 1000)
                     slot.since, slot.since_wall = now - ago, wall - ago
                 self._rows.append(slot)
-        except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (TableUnreadable, TypeError, ValueError) as error:
             self._rows.clear()
             self._log.warn(
                 "Cannot read the retention slots of replicas, holding no files back for those that "
@@ -280,7 +281,6 @@ class RetentionSlots:
         )
 
     def _end_late(self) -> None:
-        """End those whose grace is over."""
         now = self.clock.seconds()
         for slot in list(self._rows):
             if slot.since is not None and now - slot.since >= self.grace:

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_files import first_stored
-from rmqha.logfiles.typed_table import Natural, structured
+from rmqha.logfiles.typed_table import Natural, value_of
 from rmqha.store.environment import StoreEnvironment
 from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
@@ -137,8 +137,8 @@ def _read(path: Path) -> tuple[int, int]:
         raw = file.read(LONGEST)
     try:
         table = json.loads(raw)
-        offset, told = (structured(table[key], Natural, key) for key in ("offset", "time"))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        offset, told = (value_of(table, key, Natural) for key in ("offset", "time"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not a reader's position: {error}") from error
     return offset, told
 

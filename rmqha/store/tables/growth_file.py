@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
-from rmqha.logfiles.typed_table import Natural, structured
+from rmqha.logfiles.typed_table import Natural, value_of
 from rmqha.wire.store_layout import GROWTH, OWN_FOLDER
 
 
@@ -69,15 +69,13 @@ class Growth:
         if data is None:
             return cls()
         try:
-            table = json_table.parse(data)
-            if table is None:
-                raise ValueError("it is empty")
+            table = json_table.parse(data) or {}
             return cls(
-                epoch=structured(table["masterEpoch"], Natural, "masterEpoch"),
-                set_epoch=structured(table["setEpoch"], Natural, "setEpoch"),
-                sets=structured(table["sets"], tuple[frozenset[Natural], ...], "sets"),
+                epoch=value_of(table, "masterEpoch", Natural),
+                set_epoch=value_of(table, "setEpoch", Natural),
+                sets=value_of(table, "sets", tuple[frozenset[Natural], ...]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise TableUnreadable(
                 str(path), f"it does not say how a set was to grow: {error}"
             ) from None

@@ -10,8 +10,8 @@ Source: docs/states.rst, Damaged records from the master.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Protocol, Self
 
 from attrs import asdict, define, field, frozen
 from isal.isal_zlib import crc32
@@ -35,9 +35,9 @@ class CopiedRecord:
     @ivar master: Where it came from.
     """
 
-    offset: int
-    size: int
-    crc: int
+    offset: Annotated[int, range(1 << 63)]
+    size: Annotated[int, range(1 << 31)]
+    crc: Annotated[int, range(1 << 32)]
     reason: str
     master: str
 
@@ -57,18 +57,12 @@ class Readable(Protocol):
 class CopiedDamage:
     """Those of one log."""
 
-    _records: dict[int, CopiedRecord] = field(factory=dict, init=False)
+    _records: dict[int, CopiedRecord] = field(factory=dict)
 
     @classmethod
-    def of_table(cls, table: Mapping[Any, Any]) -> Self:
-        """@raise ValueError: If it is no such table."""
-        made = cls()
-        try:
-            for each in table.get("records", ()):
-                made.add(CopiedRecord(**each))
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
-        return made
+    def of(cls, records: Iterable[CopiedRecord]) -> Self:
+        """All that are known."""
+        return cls({record.offset: record for record in records})
 
     def as_table(self) -> dict[str | int, Any]:
         return {"records": [asdict(record) for record in self]}

@@ -51,8 +51,8 @@ class LogIdentity:
 
         @raise ValueError: If it is something else.
         """
-        made = cls(**found)
-        kinds = (made.cluster, str), (made.broker, str), (made.first, int), (made.sum, str)
-        if not all(type(value) is kind for value, kind in kinds):
-            raise ValueError(f"{made} is no identity of a log")
-        return made
+        kinds = {"cluster": str, "broker": str, "first": int, "sum": str}
+        for key, value in dict(found).items():
+            if type(value) is not kinds.get(key):
+                raise ValueError(f"{key} of the identity of a log is {value!r}")
+        return cls(**found)
