@@ -119,7 +119,6 @@ def topic_of(event: LogEvent) -> str:
 
 
 def _said(event: LogEvent) -> tuple[str, str, str]:
-    """When, at which level, and the text with its traceback."""
     level = event.get("log_level")
     text = eventAsText(event, includeTimestamp=False, includeSystem=False)
     return formatTime(event.get("log_time")), level.name if level else "info", text

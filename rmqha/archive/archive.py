@@ -269,7 +269,6 @@ def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
 
 
 def _last_record(folder: LogFolder, found: Recovery) -> int:
-    """Where the last record starts, -1 if there is none."""
     if found.last_record >= 0:
         return found.last_record
     for file in reversed(folder.files):

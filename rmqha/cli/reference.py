@@ -45,7 +45,6 @@ def reference() -> str:
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, str]]:
-    """Usage and meaning of each command of a group, and of the groups in it."""
     for name in group.list_commands(context):
         if name == "spark":  # its commands need Spark to tell what they are
             yield from ((f"rmqha spark {job}", meaning) for job, meaning in JOBS.items())

@@ -288,7 +288,6 @@ class MasterComparison:
         return OfflineLog.of(RawLog.open(path, self.ours.file_size), end)
 
     def _own(self, log: OfflineLog | None, at: int, unread: int | None) -> Beyond:
-        """What the master has for itself."""
         if log is None:
             return Beyond(end=at, bytes=0, records=0, topics={}, bad=0, tail=0, unread=unread)
         own = beyond(log, at, valid_end(log))

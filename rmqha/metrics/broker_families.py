@@ -176,7 +176,6 @@ def _counted(broker: Broker) -> Iterator[Sample]:
 
 
 def _behind(broker: Broker) -> Iterator[Sample | None]:
-    """How far each group is in each topic it consumes."""
     now = broker.store.now_ms()
     for found in broker.lags.each(broker.consumers.broadcasts):
         if found is None:

@@ -134,7 +134,6 @@ class ClusterPages:
         self._listed = dict(sorted(found.items()))
 
     async def _broker(self, client: RemotingClient, name: str) -> NodePage:
-        """A broker, and for how long it is gone."""
         broker, listed = self._listed[name]
         gone = self._heard - listed
         page = await self._told_by(client, broker)
@@ -146,7 +145,6 @@ class ClusterPages:
     async def _server(
         self, client: RemotingClient, server: str
     ) -> tuple[NodePage, ClusterInfo | None]:
-        """A name server, and what it knows."""
         name = f"name server {server}"
         try:
             info = await cluster_of(server, client)

@@ -175,7 +175,6 @@ class LivePromotion(Service):
             raise _refused(why)
 
     def _obstacles(self, node: SlaveNode) -> Iterator[str]:
-        """Why the store is none that a master can have."""
         if node.state is not NodeState.SERVING or node.following.follower is None:
             yield f"the node is {node.state}: {node.reason or 'wait until it serves'}"
             return
@@ -219,7 +218,6 @@ class LivePromotion(Service):
         self.said.append(f"the master at {self._master(node)} gives no answer in {LOOKS} looks")
 
     def _master(self, node: SlaveNode) -> str:
-        """A port of the master: the client port, where that is known."""
         follower = node.following.follower
         peer = follower.sync.port.peer if follower else ""
         return node.following.upstream.client_port or peer

@@ -283,7 +283,6 @@ class MemberNode(Node):
         return await self._follow_decided(state)
 
     def _nobody_to_elect(self, state: SetState) -> str:
-        """Wait for those that may be elected."""
         return self._wait(
             f"there is no master in epoch {state.master_epoch}: only {sorted(state.in_sync)} may "
             "be elected, and none of them is alive. Start them; if that is not possible, `rmqha "

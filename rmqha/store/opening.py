@@ -480,7 +480,6 @@ class Opener:
         *,
         crashed: bool,
     ) -> Dispatcher:
-        """What goes on with queues and index where they end."""
         root, settings = self.settings.root, self.settings
         queues.note_deleted(read_deleted_topics(root, log, log.confirmed))
         dispatcher = Dispatcher(

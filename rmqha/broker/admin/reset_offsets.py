@@ -95,7 +95,6 @@ class Resets:
         return range(header.queue_id, header.queue_id + 1)
 
     def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
-        """Where the group goes on in a queue."""
         topic = header.topic
         now = self.state.offsets.get(header.group, topic, queue_id)
         first, end = self.state.lookup.bounds(topic, queue_id) or (0, 0)

@@ -119,7 +119,6 @@ class Lookups:
         return command.answer(body=self.state.lookup.log.read(offset, record.size))
 
     def _knows(self, record: Record) -> bool:
-        """Whether a record's queue has it."""
         queue = self.state.lookup.queues.get(record.topic, record.queue_id)
         unit = None if queue is None else queue.unit(record.queue_offset)
         return unit is not None and unit[:2] == (record.offset, record.size)

@@ -137,7 +137,6 @@ class ServedRecords:
         return RequestRefused(ResponseCode.SYSTEM_ERROR, text)
 
     def _wrong(self, offset: int, size: int) -> str:
-        """What is wrong with a record, in words."""
         wanted = f"{size} bytes are to be there"
         try:
             found = judge(self.log, offset)

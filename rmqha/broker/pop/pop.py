@@ -290,7 +290,6 @@ class Pops:
         return self._turn
 
     def _visits(self, request: PopMessageRequest) -> Iterator[tuple[Place, str]]:
-        """The queues to look at, in their order."""
         group, topic = request.consumer_group, request.topic
         if request.order:
             for queue_id in self._queues(topic, request.queue_id):
@@ -308,7 +307,6 @@ class Pops:
             yield from again
 
     def _retries(self, group: str, topic: str) -> Iterator[tuple[Place, str]]:
-        """The retry topics of a group that there are."""
         for kind in (RETRY_V1, RETRY_V2):
             name = retry_topic(group, topic, kind)
             if self.state.topics.get(name) is not None:
@@ -334,7 +332,6 @@ class Pops:
         subscription: Subscription,
         who: str,
     ) -> None:
-        """Read what one queue has, as far as there is room."""
         _, topic, queue_id = place
         at = start = self._position(place, request.init_mode)
         until = self.state.clock.seconds() + FRUITLESS
@@ -456,7 +453,6 @@ class Pops:
         return Scattered(answer, body)
 
     def _sent(self, part: _Part, header: PopMessageAnswer, topic: str) -> Iterator[memoryview]:
-        """The records of a queue as they are sent."""
         if part.kind == NORMAL:
             yield from part.pieces
             return

@@ -144,7 +144,6 @@ class Sending:
     def _place(
         self, header: SendMessageRequest, version: int, queue_id: int, properties: dict[str, str]
     ) -> tuple[str, int]:
-        """Where one message is stored."""
         topic = header.topic
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self.retries.redirect(header, version, queue_id, properties)

@@ -160,7 +160,6 @@ def _pieces(
 
 
 def _without(start: int, end: int, lost: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
-    """The parts of C{[start, end)} that are not lost."""
     for low, high in lost:
         if start < min(low, end):
             yield start, min(low, end)

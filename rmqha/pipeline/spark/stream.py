@@ -342,7 +342,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _reached(self, store: StoreView, positions: dict[str, Position]) -> bool:
-        """Whether a store has a position, and its copy reaches it."""
         position = positions.get(store.name)
         if position is None:
             return False

@@ -238,6 +238,5 @@ def levels_inside(lookup: Lookup, table: DelayOffsets) -> Iterator[Clamped]:
 
 
 def _range(lookup: Lookup, topic: str, queue_id: int) -> tuple[int, int]:
-    """A queue's first offset, and the one that its next message gets."""
     queue = lookup.queues.get(topic, queue_id)
     return (0, 0) if queue is None else (queue.min_offset, queue.next_offset)

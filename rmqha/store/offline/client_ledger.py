@@ -85,7 +85,6 @@ class Acknowledged:
         return found
 
     def _at(self, told: Any) -> Self:
-        """With the offset that C{offsetMsgId} ends in."""
         if not isinstance(told, str) or not _IDS.fullmatch(told):
             raise ValueError(f"offsetMsgId is {told!r}, not 32 or 56 hexadecimal digits")
         offset = int(told[-16:], 16)

@@ -324,7 +324,6 @@ def _raw_properties(rows: ColumnSource) -> Any:
 
 
 def _numbers(rows: ColumnSource, name: bytes) -> tuple[Array, Array]:
-    """The numbers that a property has, and in which rows it has one."""
     assert rows.found is not None, "a wanted property is looked for"
     numbers, known = np.zeros(len(rows.heads), np.int64), np.zeros(len(rows.heads), np.bool_)
     some = np.flatnonzero(rows.found.end[rows.names.index(name)])
