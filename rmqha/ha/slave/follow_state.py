@@ -175,7 +175,7 @@ class FollowState(NodePart):
             self.stop(SyncState.LOWER_EPOCH, low)
             return None
         if bounds is not None:
-            self.damage.told(bounds.max_offset)
+            self.damage.on_end(bounds.max_offset)
         verdict = self._search.ruled_out(log, bounds)
         if verdict is not None and bounds is not None:
             self._follow(
@@ -418,7 +418,7 @@ class FollowState(NodePart):
         that back, so it is noted once.
         """
         if connection is not self._proven:
-            self._search.found()
+            self._search.on_common_log()
             self.divergence, self._judged = None, -1
             self._proven = connection
             if self.followed is not None:

@@ -69,7 +69,7 @@ class MasterDamage:
         """Seconds for which a write may wait, or a little more."""
         return max(SETTLED, 2 * self.settings.slave_timeout)
 
-    def told(self, end: int) -> None:
+    def on_end(self, end: int) -> None:
         """The master's log reaches up to C{end} now."""
         self._settle()
         if end > max(self._settled, self._ends[-1][1] if self._ends else 0):
@@ -97,7 +97,7 @@ class MasterDamage:
         before = self._suspect
         if before is None or (before.offset, before.crc) != (error.offset, crc):
             self._suspect = SuspectRecord(error.offset, crc, connection)
-            self.told(end)
+            self.on_end(end)
             return False
         self._settle()
         if before.connection is connection or end > self._settled:

@@ -193,7 +193,7 @@ class StartSearch:
             return Probe(ProbeKind.EMPTY, 0)
         return Probe(ProbeKind.START, self._asked)
 
-    def told(self, min_offset: int) -> None:
+    def on_bounds(self, min_offset: int) -> None:
         """The master says that its log begins at C{min_offset}; believed unless it was
         silent there.
         """
@@ -275,7 +275,7 @@ class Search:
             if self._start is None:
                 self._start = StartSearch(log.file_size)
             if bounds is not None:
-                self._start.told(bounds.min_offset)
+                self._start.on_bounds(bounds.min_offset)
             return self._start.question()
         self._start = None
         durable = self.reportable(log)
@@ -365,7 +365,7 @@ class Search:
         """
         return self._overlap is not None and self._overlap.lower()
 
-    def found(self) -> None:
+    def on_common_log(self) -> None:
         """This log and its master's belong together."""
         self._proven = True
         self.trusting = False

@@ -144,7 +144,7 @@ def ours_alone(port: MasterClientPort) -> IStreamClientEndpoint:
         return endpoint
 
     def connect(factory: IProtocolFactory) -> Deferred[IProtocol]:
-        def looked(_: None) -> Deferred[IProtocol]:
+        def dial(_: None) -> Deferred[IProtocol]:
             bounds = port.bounds
             if bounds is None and port.ask is not None:
                 raise MasterUnidentified(port.state)
@@ -152,7 +152,7 @@ def ours_alone(port: MasterClientPort) -> IStreamClientEndpoint:
                 raise TlsRefused("stock-master", f"it is a stock broker: {WANTS_TLS}")
             return endpoint.connect(factory)
 
-        return port.look().addCallback(looked)
+        return port.look().addCallback(dial)
 
     return Dialling(connect)
 

@@ -110,7 +110,7 @@ class CopyTests(DamageCase):
     def test_damaged_on_the_way(self) -> None:
         """What comes otherwise the next time is not the master's log: only what stays is copied."""
         mine = self.empty()
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         for bit in (2, 4):
             self.fed(within=4)
@@ -126,7 +126,7 @@ class CopyTests(DamageCase):
         for place in (3500, 5000, 9000):
             self.spoil(place)
         mine = self.empty()
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         while self.follower.sync.state.value != "in-sync":
             self.fed(within=20)
@@ -138,7 +138,7 @@ class CopyTests(DamageCase):
         self.patch(master_damage, "MOST", 1)
         self.spoil(5000)
         self.empty()
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         for _ in range(4):
             self.fed(within=20)
@@ -148,7 +148,7 @@ class CopyTests(DamageCase):
     def test_stop(self) -> None:
         """With C{haBadRecordPolicy=stop} the slave stops before it."""
         mine = self.empty(bad_record=BadRecordPolicy.STOP)
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         for _ in range(3):
             self.fed(within=20)
@@ -163,7 +163,7 @@ class CopyTests(DamageCase):
                 self.setUp()
                 self.spoil(place)
                 mine = self.empty()
-                self.follower.sync.damage.told(self.theirs.end)
+                self.follower.sync.damage.on_end(self.theirs.end)
                 self.clock.advance(6)
                 for _ in range(3):
                     self.fed(within=20)
@@ -178,7 +178,7 @@ class CopyTests(DamageCase):
         """What one master has told says nothing of another."""
         mine = self.empty()
         damage = self.follower.sync.damage
-        damage.told(self.theirs.end)
+        damage.on_end(self.theirs.end)
         self.follower.sync.moved_to(self.endpoint, "10.0.0.2:10912", None)
         self.assertIsNot(self.follower.sync.damage, damage)
         self.assertEqual((self.follower.sync.damage.port.peer, mine.end), ("10.0.0.2:10912", 0))
@@ -186,7 +186,7 @@ class CopyTests(DamageCase):
     def test_after_a_write(self) -> None:
         """A record behind the damaged one is reported only when it is checked itself."""
         mine = self.empty()
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         self.fed()
         connection = self.fed(within=2)
@@ -204,7 +204,7 @@ class CopyTests(DamageCase):
         """Dispatch finds what became bad after it was checked, and the same rules hold."""
         self.patch(SlaveProtocol, "_verify", lambda connection: None)
         mine = self.empty()
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         for _ in range(2):
             self.fed(within=4)
@@ -230,7 +230,7 @@ class KeptTests(DamageCase):
     def test_round_trip(self) -> None:
         """It is read as it was written; an empty one leaves no file."""
         mine = self.empty()
-        self.follower.sync.damage.told(self.theirs.end)
+        self.follower.sync.damage.on_end(self.theirs.end)
         self.clock.advance(6)
         self.fed()
         self.fed(within=2)

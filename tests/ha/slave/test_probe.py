@@ -247,10 +247,10 @@ class StartTests(SynchronousTestCase):
         """A master that tells where its log begins is asked there at once."""
         for minimum in (0, 1, 3 * GIB, 7 * GIB):
             search = StartSearch(GIB)
-            search.told(minimum)
+            search.on_bounds(minimum)
             self.assertEqual(search.question(), Probe(ProbeKind.EMPTY, 0))
             search.begins_at(7 * GIB)
-            search.told(minimum)
+            search.on_bounds(minimum)
             self.assertEqual(search.question(), Probe(ProbeKind.START, max(minimum, 1)))
             search.answered()
             self.assertTrue(search.settled)
@@ -259,11 +259,11 @@ class StartTests(SynchronousTestCase):
         """Who is silent, or says it begins behind what it sent, is not believed again."""
         search = StartSearch(GIB)
         search.begins_at(8 * GIB)
-        search.told(2 * GIB)
+        search.on_bounds(2 * GIB)
         search.silent()
-        search.told(2 * GIB)
+        search.on_bounds(2 * GIB)
         self.assertEqual(search.question(), Probe(ProbeKind.START, 5 * GIB))
-        search.told(9 * GIB)
+        search.on_bounds(9 * GIB)
         self.assertEqual(search.question(), Probe(ProbeKind.START, 5 * GIB))
 
     @given(st.integers(0, 500), st.integers(0, 500))
