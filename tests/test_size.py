@@ -13,7 +13,7 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 62453
+CODE = 62454
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 20

@@ -255,16 +255,6 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(fd)
 
 
-def remove(path: Path) -> None:
-    """Remove a table, durably; the generation before it first, as alone that would be taken for
-    the table.
-    """
-    for each in (_beside(path, BACKUP_SUFFIX), path):
-        if each.exists():
-            each.unlink()
-            fsync_folder(path.parent)
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder, and those above it that are missing; their names are durable on return."""
     missing = [each for each in (folder, *folder.parents) if not each.is_dir()]

@@ -23,7 +23,7 @@ from twisted.web.client import Agent, HTTPConnectionPool
 
 from lab.harness.ports import client_port, free_ports
 from rmqha.config.load import load
-from rmqha.metrics.catalog import FAMILIES, MEMBER
+from rmqha.metrics.catalog import FAMILIES, FROM_STATUS
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.wire.remoting.command import Command
@@ -185,7 +185,8 @@ class ScrapeTests(ClusterCase):
                 for family in text_string_to_metric_families(text):
                     told.add(family.name + ("_total" if family.type == "counter" else ""))
             asked = {name for expression in expressions() for name in names_in(expression)}
-            told |= {"up", *(family.name for family in MEMBER)}
+            member = [each.name for each in FROM_STATUS if each.field.startswith("controller.")]
+            told |= {"up", *member}
             self.assertEqual(asked - told, set())
             self.assertIn('rmqha_health_reason{cluster="DefaultCluster"', texts[0])
             self.assertIn("rmqha_replicas_in_sync{", texts[2])

@@ -200,7 +200,7 @@ _STORED = 1
 """C{timestampType} of Spark's Kafka source for a time that the broker gave."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, kw_only=True)
 class ColumnSource:
     """What columns are made of.
 
@@ -324,6 +324,7 @@ def _raw_properties(rows: ColumnSource) -> Any:
 
 
 def _numbers(rows: ColumnSource, name: bytes) -> tuple[Array, Array]:
+    """The numbers that a property has, and in which rows it has one."""
     assert rows.found is not None, "a wanted property is looked for"
     numbers, known = np.zeros(len(rows.heads), np.int64), np.zeros(len(rows.heads), np.bool_)
     some = np.flatnonzero(rows.found.end[rows.names.index(name)])
@@ -436,7 +437,7 @@ class BatchMaker:
     def __init__(
         self, columns: Sequence[str], broker_name: str | None, levels: DelayLevels
     ) -> None:
-        self._broker = broker_name, levels
+        self._broker_name, self._levels = broker_name, levels
         self._columns = [COLUMNS[name] for name in columns]
         self._names = sorted({name for column in self._columns for name in column.wants})
         self._pairs = not {"properties", "headers"}.isdisjoint(columns)
@@ -460,7 +461,15 @@ class BatchMaker:
             found = kernels.properties(
                 heads.buf, heads.layout.properties, heads.end, self._names, self._pairs
             )
-        rows = ColumnSource(heads, base, found, self._names, bodies, *self._broker)
+        rows = ColumnSource(
+            heads=heads,
+            base=base,
+            found=found,
+            names=self._names,
+            bodies=bodies,
+            broker_name=self._broker_name,
+            levels=self._levels,
+        )
         if not self._columns:
             bare = pa.Array.from_buffers(pa.struct([]), len(heads), [None], children=[])
             return pa.RecordBatch.from_struct_array(bare)
