@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 from unittest import skipUnless
 
@@ -18,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import ColumnUnknown, RecordDamaged
-from rmqha.wire.columnar import kernels_numpy
+from rmqha.wire.columnar import kernels, kernels_numpy
 from rmqha.wire.columnar.decoder import (
     COLUMNS,
     DAMAGED_BODY,
@@ -245,9 +246,9 @@ class RowTests(SynchronousTestCase):
         starts = ends - [len(text) for text in texts]
         buf = memoryview(b"".join(texts) + bytes(100))
         names = [b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY"]
-        for chosen, _ in WAYS:
-            for pairs in (False, True):
-                found = chosen.properties(buf, starts, ends, names, pairs)
+        for (chosen, few), pairs in product(WAYS, (False, True)):
+            with way(chosen, few):
+                found = kernels.properties(buf, starts, ends, names, pairs)
                 for row, text in enumerate(texts):
                     wanted = parse(text)
                     for place, name in enumerate(names):
