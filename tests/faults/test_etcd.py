@@ -800,7 +800,8 @@ class DiskTests(EtcdCase):
         master = self.set_of()
         follower = self.others(master)[0]
         copy = self.member("copy")
-        shutil.copytree(follower.root, copy.root, ignore=shutil.ignore_patterns("lock"))
+        passing = shutil.ignore_patterns("lock", "*.tmp")
+        shutil.copytree(follower.root, copy.root, ignore=passing)
         copy.launch()
         self.refused(copy, "identity", "this store is a copy of its disk")
         copy.term()

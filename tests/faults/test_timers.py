@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from lab.harness.nodes import Node, until
+from lab.harness.nodes import Node
 from lab.harness.remote import Remote, send
 from rmqha.wire.names import TIMER_DELIVER, TIMER_ROLLS
 from tests.faults.harness import FaultTestCase, rounds
@@ -68,15 +68,18 @@ class TimerTests(FaultTestCase):
             sender.join()
 
     def until_delivered(self, node: Node) -> None:
+        """Wait until none is left: what is stored anew is pending again only when it is
+        dispatched.
+        """
         node.until(
             lambda status: (
                 not status["remoting"]["timers"]["reading"]
                 and not status["remoting"]["timers"]["pending"]
+                and status["dispatchedOffset"] == status["maxOffset"]
             ),
             "all is delivered",
             LONGEST + 30.0,
         )
-        until(lambda: node.status()["dispatchedOffset"] == node.status()["maxOffset"], "dispatched")
 
     def assertOnce(self, node: Node, sent: set[bytes]) -> None:
         """What was acknowledged came once, and not before its time."""

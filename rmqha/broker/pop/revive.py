@@ -190,7 +190,7 @@ class Revival:
                 mine = told.get(REAL_TOPIC, place[0]) == self.topic and TIMER_DEQUEUED not in told
                 point = self._read(record) if record is not None and mine else None
                 if record and isinstance(point, CheckPoint) and point.behind is not None:
-                    self._bring_back(point, record.offset)
+                    self._bring_back(point, record.offset, young=True)
                     where = point.group, point.topic, point.queue_id
                     begin = (*point.offsets, point.start)[0]
                     points.append((begin, point.behind, record.offset, where, point))
@@ -229,16 +229,17 @@ class Revival:
                 waits = record.topic == TIMER_TOPIC
                 self.points.add(found, record.queue_offset if waits else NOWHERE, acked)
 
-    def _bring_back(self, point: CheckPoint, stored: int) -> None:
+    def _bring_back(self, point: CheckPoint, stored: int, *, young: bool = False) -> None:
         """Know a group that a former master handed messages: a slave that takes over has offsets of
-        a moment ago, and groups of seconds ago.
+        a moment ago, and groups of seconds ago.  One that has no offset was deleted.
 
         @param stored: Physical offset of the record of the check point.
+        @param young: Whether the group may have been made after the offsets were copied, too.
         """
         starts = self.state.epochs.journal.starts
         if not starts or stored >= starts[-1].start:
             return
-        if self.state.offsets.get(point.group, point.topic, point.queue_id) is not None:
+        if young or self.state.offsets.get(point.group, point.topic, point.queue_id) is not None:
             self.state.groups.bring_back(point.group)
 
     def is_finished(self, record: Record) -> bool:

@@ -630,22 +630,26 @@ class RestartTests(ServedTestCase):
         """A slave that takes over may not have heard of a group yet that was handed messages: its
         position, and what it is not done with, are as the log says.
         """
-        self.put(b"a", b"b", b"c")
-        self.assertEqual(self.popped(maxMsgNums=1), [b"a"])
-        self.passes(0.2)
-        self.assertEqual(bodies(self.pop(maxMsgNums=1)), [b"b"])
-        self.kill()
-        for file in (self.root / "config").glob("subscriptionGroup.json*"):
-            file.unlink()
-        journal = EpochJournal().raised(self.serving.store.log.end)
-        self.patch(
-            broker, "MasterEpochs", lambda root, in_thread: MasterEpochs(root, in_thread, journal)
-        )
-        self.serve()
-        self.passes(0.05)
-        self.assertEqual(self.popped(), [b"c"])
-        self.skips(12)
-        self.assertEqual(self.popped(), [b"b"])
+        group = ("subscriptionGroup.json*",)
+        for lost in (group, (*group, "consumerOffset.json*", "offsets/*")):
+            self.root = self.folder() / "store"
+            self.serve()
+            self.put(b"a", b"b", b"c")
+            self.assertEqual(self.popped(maxMsgNums=1), [b"a"])
+            self.passes(0.2)
+            self.assertEqual(bodies(self.pop(maxMsgNums=1)), [b"b"])
+            self.kill()
+            for file in [each for name in lost for each in self.root.rglob(name)]:
+                file.unlink()
+            journal = EpochJournal().raised(self.serving.store.log.end)
+            self.patch(
+                broker, "MasterEpochs", lambda *args, known=journal: MasterEpochs(*args, known)
+            )
+            self.serve()
+            self.passes(0.05)
+            self.assertEqual(self.popped(), [b"c"], lost)
+            self.skips(12)
+            self.assertEqual(self.popped(), [b"b"], lost)
 
     def test_open(self) -> None:
         """What was handed out is not handed out again; what is not done with comes again, and an
