@@ -328,14 +328,15 @@ class SingleRun:
         @return: What the work gives; it fires when the run is over.
         """
         over: Deferred[None] = Deferred()
-        self._over = over
 
         def end(result: Any) -> Any:
             self._over = None
             over.callback(None)
             return result
 
-        return work().addBoth(end)
+        begun = work()
+        self._over = over
+        return begun.addBoth(end)
 
     def over(self) -> Deferred[None]:
         """@return: Fires when no run is under way."""

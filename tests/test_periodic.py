@@ -319,6 +319,14 @@ class SingleRunTests(SynchronousTestCase):
             for waiter in waiters:
                 self.assertIs(self.successResultOf(waiter), None)
 
+    def test_not_begun(self) -> None:
+        """Work that could not begin is no run, or there would never be another."""
+        run = SingleRun()
+        with self.assertRaises(ZeroDivisionError):
+            run.begin(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+        self.assertFalse(run.under_way)
+        self.successResultOf(run.over())
+
     def test_at_once(self) -> None:
         """Work that is done at once leaves nothing under way, and nobody waits."""
         run = SingleRun()

@@ -160,8 +160,10 @@ def first_stored(places: Iterable[tuple[Path, int]]) -> int | None:
         try:
             with opened(path) as fd:
                 head = os.pread(fd, _STORED_BY, place)
-        except OSError:
+        except FileNotFoundError:
             continue
+        except OSError:
+            return None
         if len(head) == _STORED_BY and head[4:8] in MAGIC_BYTES:
             return stored_at(head, 0)
         if len(head) >= MIN_BLANK and magic_at(head, 0) != MAGIC_BLANK:

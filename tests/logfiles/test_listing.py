@@ -6,9 +6,10 @@ from pathlib import Path
 
 from lab.harness import golden
 from rmqha.logfiles.listing import in_folder, list_log
-from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.log_files import LogFiles, first_stored
 from rmqha.logfiles.offline_log import OfflineLog
 from tests.support.logs import FILE_SIZE, LogTestCase, content
+from tests.wire.records import PLAIN, stored
 
 #: A log of three files and a bit.
 SIZES = ((700, 1500, 900, 600) * 3) + (700,)
@@ -63,3 +64,16 @@ class PartialTests(LogTestCase):
         listed = list_log(self.commitlog)
         self.assertEqual(listed.unbegun, 3 * FILE_SIZE)
         self.assertEqual(listed.name(3 * FILE_SIZE), self.last.name + ".partial")
+
+
+class FirstStoredTests(LogTestCase):
+    def test_files(self) -> None:
+        """A file that is gone leaves it to the next one, but not one that cannot be read: its
+        records are older.
+        """
+        folder = self.folder()
+        whole, gone, unreadable = folder / "whole", folder / "gone", folder / "folder"
+        whole.write_bytes(stored(PLAIN, store_timestamp=17))
+        unreadable.mkdir()
+        self.assertEqual(first_stored([(gone, 0), (whole, 0)]), 17)
+        self.assertIsNone(first_stored([(unreadable, 0), (whole, 0)]))
