@@ -50,9 +50,10 @@ _ROW = re.compile(
 def families(readers: Mapping[str, Read], table: str) -> Iterator[StatusFamily]:
     """Read a table of metrics, each of two lines: what it is and where it stands, and its text.
 
-    The first line is C{gauge NAME{LABELS} UNIT = FIELD : READER}, or C{counter}, or C{flag} for a
-    yes or no.  Without a unit it is the last word of the name, without a reader the field is one
-    number.  C{each(NAMES).VALUE} reads a number of each row: L{each}.
+    The first line is C{gauge NAME UNIT = FIELD : READER}, or C{counter}, or C{flag} for a yes or
+    no; labels stand in braces behind the name.  Without a unit it is the last word of the name,
+    without a reader the field is one number.  C{each(NAMES).VALUE} reads a number of each row:
+    L{each}.
 
     @param readers: All others, by the words of the table.
     """
