@@ -37,7 +37,7 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.calls import Calls
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, failed
-from rmqha.wire.log.pop_record import MOST, PointKey
+from rmqha.wire.log.pop_record import MOST, NOWHERE, PointKey
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
@@ -495,7 +495,18 @@ class AckRequests:
         log, point = self._open_log(), found.point
         stored = _stored(lambda: log.ack(point, offsets))
         self.revival.points.done(found, offsets)
+        if not found.left:
+            done = at_once(stored)
+            if done is None:
+                stored.addCallback(self._settle, found)
+            else:
+                self._settle(done, found)
         return stored
+
+    def _settle(self, result: PutResult, found: OpenCheckPoint) -> PutResult:
+        if result.status in _SAFE and found.place != NOWHERE:
+            self.revival.on_settled(found.point.due, found.place)
+        return result
 
 
 def _stored(put: Callable[[], Deferred[PutResult]]) -> Deferred[PutResult]:

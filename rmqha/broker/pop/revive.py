@@ -130,6 +130,8 @@ class Revival:
     @ivar ready: Whether it is known which check points are open.
     @ivar revived: How many messages came again.
     @ivar on_ready: Called when that is known.
+    @ivar on_settled: Called when all acks of a check point are as safe as any write, with the
+        time when it is due and the queue offset where it waits.
     @ivar on_due: Called before messages come again: what is acknowledged by then does not.
     @ivar lost: How many were deleted or damaged before they could come again.
     @ivar recent: Of which queues messages were handed out shortly before the log ended.
@@ -141,6 +143,7 @@ class Revival:
     lost: int = field(default=0, init=False)
     recent: set[Place] = field(factory=set, init=False)
     on_ready: Callable[[], None] = field(default=lambda: None, init=False)
+    on_settled: Callable[[int, int], None] = field(default=lambda due, place: None, init=False)
     on_due: Callable[[], None] = field(default=lambda: None, init=False)
     points: CheckPoints = field(factory=CheckPoints, init=False)
     _met: _Met = field(init=False)

@@ -167,12 +167,16 @@ class PendingTimers:
     away have none that came before.
 
     @ivar count: How many wait.
+    @ivar settled: How many wait no more without being taken, since this was set to 0.
     """
 
     count: int = field(default=0, init=False)
+    settled: int = field(default=0, init=False)
     # In the order of their first offsets.
     _minutes: dict[int, array[int]] = field(factory=dict, init=False)
     _order: list[int] = field(factory=list, init=False)
+    # The offsets that do not wait until they are due, by minute.
+    _settled: dict[int, array[int]] = field(factory=dict, init=False)
     # Minutes that have begun: what is left of them in sorted runs, each longer than the next.
     _begun: dict[int, list[_Keys]] = field(factory=dict, init=False)
     # The least offset of these, or a lesser one, and after how many more it is looked for.
@@ -212,6 +216,14 @@ class PendingTimers:
         for run in np.argsort(order[starts]).tolist():
             start, end = int(starts[run]), int(ends[run])
             self._add(int(minutes[start]), keys[start:end])
+
+    def settle(self, due: int, offset: int) -> None:
+        """Let one not be taken, whether it was added yet or not, unless its minute has begun: who
+        takes it finds that there is nothing to be done.
+        """
+        minute = due // MINUTE
+        if minute not in self._begun:
+            self._settled.setdefault(minute, array("q")).append(offset)
 
     def back(self, *taken: tuple[int, int]) -> None:
         """Let some wait that were taken, in their order."""
@@ -294,17 +306,27 @@ class PendingTimers:
 
         @return: Whether any has begun.
         """
-        first = min(self._begun, default=now // MINUTE + 1)
-        if self._order and self._order[0] < first:
-            self._begin(self._order[0])
+        while self._order and self._order[0] < min(self._begun, default=now // MINUTE + 1):
+            minute = self._order[0]
+            self._begin(minute)
+            if not self._begun[minute]:
+                del self._begun[minute]
         return bool(self._begun)
 
     def _begin(self, minute: int) -> None:
         keys = np.frombuffer(self._minutes.pop(minute, b""), np.int64)
         self._begun[minute] = []
+        if not len(keys):
+            return
+        self._order.remove(minute)
+        heapify(self._order)
+        settled = self._settled.pop(minute, ())
+        if settled:
+            waiting = keys[~np.isin(keys & _OFFSET, np.frombuffer(settled, np.int64))]
+            self.settled += len(keys) - len(waiting)
+            self.count -= len(keys) - len(waiting)
+            keys = waiting
         if len(keys):
-            self._order.remove(minute)
-            heapify(self._order)
             self._join(minute, np.sort(keys))
 
     def _join(self, minute: int, keys: _Keys) -> None:

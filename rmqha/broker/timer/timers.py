@@ -307,6 +307,7 @@ class Timers:
         if self._starting is not None:
             if next(self._starting, self) is self:
                 self._starting, self._ready = None, True
+                self.revival.on_settled = self._pending.settle
                 self.offsets.timing = self.progress
                 self._change()
                 # The next start has less to read.  Where it fails the log says so.
@@ -326,6 +327,10 @@ class Timers:
         now = self.state.store.now_ms()
         most = min(max(FEW, self._most), MOST_FLYING - len(self._flying))
         found = self._pending.pop_run(now, most)
+        if self._pending.settled:
+            self._gone(self.revival.topic, self._pending.settled)
+            self._pending.settled = 0
+            self._change()
         if found and (pause := self._deliver_run(found, now)):
             return pause
         due = self._pending.next_due()

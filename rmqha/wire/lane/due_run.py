@@ -248,7 +248,6 @@ class DueRun:
             if marks and self._mark(row) in marks:
                 break
             times[done] = row.at
-            times[done] = row.at
             # For acks of what POP handed out nothing is to be done.
             over = bool(row.told & _POPPED and not row.told & _CHECK_POINT)
             if first + place < next_one and row.at <= by:

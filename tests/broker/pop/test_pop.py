@@ -194,6 +194,48 @@ class AckTests(ServedTestCase):
         self.skips(12)
         self.assertEqual(len(self.got("%RETRY%G_T")), 5)
 
+    def test_settled(self) -> None:
+        """A check point waits no more when its minute begins, if all its acks are as safe as any
+        write by then; one whose acks are not waits on.
+        """
+        self.put(b"a", b"b", b"c", b"d")
+        (first,), (second,), (third,), _ = (
+            handles(self.pop(maxMsgNums=1, invisibleTime=150_000)) for _ in range(4)
+        )
+        self.writer.outcome = waits = Deferred()
+        self.who.send(self.acking(first))
+        self.assertEqual(self.who.heard(), [])
+        self.writer.outcome = PutStatus.PUT_OK
+        self.assertEqual(self.ack(second), 0)
+        self.writer.outcome = PutStatus.FLUSH_SLAVE_TIMEOUT
+        self.assertEqual(self.ack(third), 1)
+        self.writer.outcome = PutStatus.PUT_OK
+        timers = self.serving.timers
+        self.passes(0.02)
+        self.assertEqual(timers.topics.total(), 4)
+        self.skips(140)
+        progress = timers.progress()
+        assert progress is not None
+        self.assertEqual((timers.topics.total(), progress.low), (3, 0))
+        waits.callback(PutStatus.PUT_OK)
+        self.skips(20)
+        self.assertEqual(self.got("%RETRY%G_T"), [b"d"])
+        self.assertEqual(timers.topics, {})
+
+    def test_settled_and_killed(self) -> None:
+        """A start does not read what is settled, and hands out nothing of it again."""
+        self.put(b"a", b"b")
+        (first,), _ = (handles(self.pop(maxMsgNums=1, invisibleTime=150_000)) for _ in range(2))
+        self.assertEqual(self.ack(first), 0)
+        self.skips(140)
+        progress = self.serving.timers.progress()
+        assert progress is not None
+        self.assertEqual(progress.low, 1)
+        self.again()
+        self.who = self.client()
+        self.skips(20)
+        self.assertEqual(self.got("%RETRY%G_T"), [b"b"])
+
     def test_comes_again(self) -> None:
         """What is not done with comes again when its time is over, and not sooner; by the retry
         topic, as a message of the topic asked for.

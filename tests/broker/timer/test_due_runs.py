@@ -327,6 +327,37 @@ class PendingTests(SynchronousTestCase):
         self.assertLessEqual(due, waits[0][0])
         self.assertLessEqual(least, min(offset for _, offset in waits))
 
+    def test_settled(self) -> None:
+        """What is settled before its minute begins is not taken, and all else is, once."""
+        for seed in range(40):
+            self.settle(Random(seed))
+
+    def settle(self, random: Random) -> None:
+        found, waits, end, now = PendingTimers(), dict[int, int](), 0, NOW
+        for _ in range(40):
+            first, end = end, end + random.randrange(60)
+            for offset in range(first, end):
+                due = now + random.randrange(200_000)
+                settles = due - now > 60_000 and random.random() < 0.5
+                # Its acks may be stored before it is read.
+                early = random.random() < 0.5
+                if settles and early:
+                    found.settle(due, offset)
+                found.add(due, offset)
+                if settles and not early:
+                    found.settle(due, offset)
+                if not settles:
+                    waits[offset] = due
+            now += random.choice((1, 100, 40_000, 130_000))
+            taken = sorted((due, offset) for offset, due in waits.items() if due <= now)
+            self.assertEqual(found.pop_run(now, 10_000), taken)
+            waits = {offset: due for offset, due in waits.items() if due > now}
+            self.assertGreaterEqual(found.count, len(waits))
+            if waits:
+                self.assertLessEqual(found.next_due() or 1 << 48, min(waits.values()))
+        found.pop_run(now + 10**7, 10_000)
+        self.assertEqual((found.count, found.least(), found.next_due()), (0, None, None))
+
     def test_small(self) -> None:
         """Of a million that wait over days each takes at most 32 bytes."""
         found, count = PendingTimers(), 1_000_000
