@@ -7,8 +7,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 
+from pydoctor.epydoc.markup import ParseError
+from pydoctor.epydoc.markup.epytext import parse
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -400,3 +403,21 @@ class PipelineTests(SynchronousTestCase):
         }
         self.assertGreater(len(used), 4)
         self.assertEqual(set(), used - public)
+
+
+class DocstringTests(SynchronousTestCase):
+    def test_markup(self) -> None:
+        """Each docstring is such that the reference can be made, which takes minutes."""
+        wrong, seen = [], 0
+        for path in modules():
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                    errors: list[ParseError] = []
+                    try:
+                        parse(cleandoc(str(node.value.value)), errors)
+                    except ParseError as error:
+                        errors.append(error)
+                    seen += 1
+                    wrong += [f"{path}:{node.lineno}: {error.descr()}" for error in errors]
+        self.assertEqual(wrong, [])
+        self.assertGreater(seen, 3000)
