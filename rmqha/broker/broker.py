@@ -83,7 +83,7 @@ from rmqha.health import HealthReason
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.net.remoting.handlers import Lane, Registry
+from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server_names import look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, NodePart, Periodic, in_slices
@@ -262,11 +262,6 @@ class Broker(BrokerState, NodePart):
         host, account = member.connection.host, member.account
         return self.access is None or self.access.permits(host, account, wanted)
 
-    def _shorten(self, lane: Lane) -> None:
-        """Have a lane serve what it may, before the handlers."""
-        access = self.access
-        self.registry.lanes.append(lane if access is None else TrustedLane(lane, access))
-
     # --- the parts ------------------------------------------------------------------
 
     def _taking(self) -> tuple[RequestHandler, ...]:
@@ -281,9 +276,9 @@ class Broker(BrokerState, NodePart):
         self.transactions = Transactions(
             self, HalfMessages(self.lookup, self.offsets), self._may_see
         )
-        self.lane = write_lane(self, admission, self.transactions, sending)
+        self.lane = write_lane(self, admission, self.transactions, sending, self.access)
         if self.lane is not None:
-            self._shorten(self.lane)
+            self.registry.lanes.append(self.lane)
             self.current.changed.append(self.lane.forget)
         recalls = Recalls(self, acceptance)
         return sending, retries, replies, recalls, self.transactions
@@ -304,7 +299,8 @@ class Broker(BrokerState, NodePart):
         self._holds = LongPolling(self.clock, self.store.queues, self.store.dispatcher)
         pulls = Pulls(self, reader, self._holds, self._cold)
         self.current.changed.append(lambda: reader.apply(self.current.settings.pull))
-        self._shorten(PullLane(pulls, self.registry.calls))
+        lane, access = PullLane(pulls, self.registry.calls), self.access
+        self.registry.lanes.append(lane if access is None else TrustedLane(lane, access))
         self.pop = PopService(self, self.revival, reader)
         self.pop.acks.calls = self.registry.calls
         if self.lane is not None:

@@ -7,6 +7,7 @@ Source: docs/protocol/remoting.md, Access control.
 from __future__ import annotations
 
 import hmac
+from base64 import b64encode
 from collections.abc import Callable, Collection
 from secrets import token_hex
 
@@ -14,7 +15,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.accounts import AccessTable, Account, Grant
-from rmqha.broker.access.needs import AccountNeed, Wanted
+from rmqha.broker.access.needs import AccountNeed, Wanted, sent
 from rmqha.errors import AccessDenied
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Lane
@@ -28,6 +29,9 @@ REFUSAL = "org.apache.rocketmq.acl.common.AclException: "
 
 UNSIGNED = "_UNIQUE_KEY_QUERY"
 """A field that stock brokers leave out of a signature and stock clients do not: both count."""
+
+MOST_SENDERS = 10_000
+"""Accounts with a topic whose permission is kept, at most."""
 
 _NO_ACCOUNT = token_hex()
 """What the signature of an unknown account is compared with, so that it takes as long."""
@@ -43,6 +47,9 @@ class AccessControl:
 
     table: Callable[[], AccessTable]
     refused: int = field(default=0, init=False)
+    # The keys of accounts, by their names and the topics that they may send to, and as of when.
+    _senders: dict[tuple[bytes, bytes], bytes] = field(factory=dict, init=False)
+    _as_of: AccessTable | None = field(default=None, init=False)
 
     def trusts(self, host: str) -> bool:
         """Whether everything is taken from an address."""
@@ -56,6 +63,32 @@ class AccessControl:
         """
         account = self.table().accounts.get(name)
         return self.trusts(host) or (account is not None and account.may(*wanted))
+
+    def check_of_sends(self, host: str) -> Callable[[bytes, bytes, bytes, bytes], bool] | None:
+        """What tells whether a message may be sent from an address, by the account's name, the
+        signature, what was signed, and a topic that is none of retries; what it does not let pass
+        L{check} refuses, or does not.  C{None} if everything is taken from there.
+        """
+        table = self.table()
+        if table is not self._as_of:
+            self._as_of = table
+            self._senders.clear()
+        return None if table.white.contain(host) else self._may_send
+
+    def _may_send(self, name: bytes, given: bytes, content: bytes, topic: bytes) -> bool:
+        key = self._senders.get((name, topic)) or self._sender(name, topic)
+        return bool(key) and hmac.compare_digest(
+            given, b64encode(hmac.digest(key, content, "sha1"))
+        )
+
+    def _sender(self, name: bytes, topic: bytes) -> bytes:
+        account = self.table().accounts.get(name.decode())
+        if account is None or not _permitted(account, sent(topic.decode())):
+            return b""
+        if len(self._senders) == MOST_SENDERS:
+            self._senders.clear()
+        key = self._senders[name, topic] = account.secret_key.encode(errors="replace")
+        return key
 
     def check(self, host: str, command: Command, need: AccountNeed) -> None:
         """Let a request pass, or not.
@@ -97,12 +130,14 @@ def _check_permissions(account: Account, command: Command, need: AccountNeed) ->
         told = f"Need admin permission for request code={command.code}, but accessKey={name} is not"
         raise _denied(name, told, "it is no administrator's")
     for resource, permission in need.wants(command):
-        if (resource, permission) != (TRACE_TOPIC, Grant.PUB) and not account.may(
-            resource, permission
-        ):
+        if not _permitted(account, (resource, permission)):
             what = _shown(resource)
             reason = f"{what} is not permitted for {permission.name or 'PUB or SUB'}"
             raise _denied(name, f"No default permission for {resource or what}", reason)
+
+
+def _permitted(account: Account, wanted: Wanted) -> bool:
+    return wanted == (TRACE_TOPIC, Grant.PUB) or account.may(*wanted)
 
 
 def _shown(resource: str) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import define, field
 
+from rmqha.broker.access.access_control import AccessControl
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
@@ -67,6 +68,7 @@ class WriteLane:
     @ivar refuse: Answers a request in whose place an answer stands, as
         L{Sending<rmqha.broker.sending.send.Sending>} refuses what cannot be written now.
     @ivar clients_flags: The bits of a client's system flag that are stored.
+    @ivar access: Says what may be sent; C{None} if everything may be.
     @ivar transactions: Who knows which half messages are open.
     @ivar acked: Takes what was read of acks, and says how many it took.
     @ivar messages: Requests that were served on this way.
@@ -79,6 +81,7 @@ class WriteLane:
     refuse: Callable[[Command], Any]
     run: SendRun
     forms: tuple[AnswerForm, ...]
+    access: AccessControl | None = None
     acked: Callable[[RemotingProtocol, SendRun], int] = field(default=lambda *_: 0, init=False)
     messages: int = field(default=0, init=False)
     serves: ClassVar = frozenset(
@@ -104,7 +107,8 @@ class WriteLane:
         @return: How many, and where the first frame begins that was left.
         """
         run = self.run
-        while not run.read(data, at, stop, self._routes):
+        check = None if self.access is None else self.access.check_of_sends(connection.host)
+        while not run.read(data, at, stop, self._routes, check):
             if run.unknown is None or not self._learned(run.unknown):
                 return 0, at
         if run.acks:
@@ -217,10 +221,15 @@ class _Answers:
 
 
 def write_lane(
-    state: BrokerState, admission: Admission, transactions: Transactions, sending: Sending
+    state: BrokerState,
+    admission: Admission,
+    transactions: Transactions,
+    sending: Sending,
+    access: AccessControl | None,
 ) -> WriteLane | None:
     """Make the lane of a broker.
 
+    @param access: Says what may be sent, if anything says so.
     @return: C{None} on a slave, where it is not compiled, or has addresses it does not know.
     """
     settings, store, messages = state.settings, state.store, state.messages
@@ -249,6 +258,7 @@ def write_lane(
         writer=writer,
         admission=admission,
         topics=state.topics,
+        access=access,
         transactions=transactions,
         refuse=sending.unavailable,
         run=run,

@@ -24,6 +24,7 @@ from base64 import urlsafe_b64encode
 
 import cython
 from attrs import fields
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memcmp, memcpy, memmove, memset
 from cython.cimports.rmqha.wire.lane.big_endian import hex16, int4, int8, put4, put8
@@ -60,6 +61,7 @@ from rmqha.wire.remoting.frame import HEADER_LIMIT
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.pop import AckMessageRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
+from rmqha.wire.remoting.signature import ACCESS_KEY, SIGNATURE
 
 MOST = cython.declare(cython.int, 256)
 """Most messages of a run."""
@@ -114,6 +116,15 @@ _ITS_OWN = [
     if wire_name(each).encode() not in _LETTERS
 ]
 _LETTERS.update((name, END_LETTER + number) for number, name in enumerate(_ITS_OWN))
+
+_WHO = cython.declare(cython.int, 512)
+_SIGNATURE = cython.declare(cython.int, 513)
+"""The same of what a signed request has besides its own."""
+
+_LETTERS.update({ACCESS_KEY.encode(): 512, SIGNATURE.encode(): 513})
+
+_MOST_PARTS = cython.declare(cython.int, 32)
+"""Most fields of a request that is signed."""
 
 _END_NEEDS = cython.declare(cython.uint, 0x170001)
 _END_HAS = cython.declare(cython.uint, 0x3F2003)
@@ -206,6 +217,14 @@ _Row = cython.struct(
 )
 
 
+_Part = cython.struct(
+    name=cython.Py_ssize_t,
+    name_size=cython.Py_ssize_t,
+    value=cython.p_const_char,
+    size=cython.Py_ssize_t,
+)
+
+
 @cython.cclass
 class Route:
     """A topic that may be written to.
@@ -261,6 +280,14 @@ class SendRun:
     _names: cython.Py_ssize_t[64]
     _value = cython.declare(cython.longlong)
     _seen = cython.declare(cython.uint)
+    # What signatures are held against, if they are: the fields of a request, whether one of them is
+    # written in an unusual way, and who signed how.
+    _check: object
+    _parts: _Part[32]
+    _count = cython.declare(cython.int)
+    _odd = cython.declare(cython.bint)
+    _who: bytes
+    _signature: bytes
     _routes: list
     _cluster: bytes
     _clients_flags = cython.declare(cython.longlong)
@@ -347,12 +374,20 @@ class SendRun:
     # --- reading --------------------------------------------------------------------
 
     def read(
-        self, data: bytes, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, routes: dict
+        self,
+        data: bytes,
+        at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        routes: dict,
+        check: object = None,
     ) -> int:
         """Read the frames from a position on, up to the first that is not understood.
 
         @param stop: No frame is read that begins here or later.
         @param routes: L{Route} by topic; C{None} for a topic that is never understood.
+        @param check: Tells whether a message may be sent, by the account's name, the signature,
+            what was signed, and the topic; nothing but messages is understood then.  C{None} if all
+            may be, whoever signed it.
         @return: How many were understood.
         """
         row: cython.pointer[_Row]
@@ -364,6 +399,7 @@ class SendRun:
         self._data, self.count, self.end = data, 0, at
         self._used, self.unknown, self.code = 0, None, _END
         self.acks, self.ends, self.halves, self._now = 0, 0, False, -1
+        self._check = check
         self._routes.clear()
         self._batches.clear()
         if self._records:
@@ -383,7 +419,8 @@ class SendRun:
             row.half, row.batch, row.level, row.word = False, False, 0, 0
             row.timed, row.named, row.key_size = False, False, 0
             self._seen = 0
-            self._short = self._long = False
+            self._short = self._long = self._odd = False
+            self._count, self._who, self._signature = 0, b"", b""
             if not self._header(row, at + 8, size, kind):
                 break
             row.body = at + 8 + size
@@ -394,6 +431,8 @@ class SendRun:
             if self._long if self._code == _SHORT or self._code == _BATCH else self._short:
                 break
             if self.acks < self.count if self._code == _ACK else self.acks:
+                break
+            if check is not None and not self._is_signed(row):
                 break
             if self._code == _ACK:
                 if not self._take_ack(row):
@@ -425,6 +464,59 @@ class SendRun:
         if kind == 0:
             return self._json(row, at, size)
         return kind == 1 and self._binary(row, at, size)
+
+    # --- signatures -----------------------------------------------------------------
+
+    @cython.cfunc
+    def _note(
+        self,
+        name: cython.Py_ssize_t,
+        name_size: cython.Py_ssize_t,
+        value: cython.p_const_char,
+        size: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Keep a field, in the order of names, where signatures are held against them."""
+        at: cython.int = self._count
+        names = self._chars(self._data)
+        part: cython.pointer[_Part]
+        order: cython.int
+        if self._check is None:
+            return True
+        if at == _MOST_PARTS:
+            return False
+        while at:
+            part = cython.address(self._parts[at - 1])
+            order = memcmp(names + part.name, names + name, min(part.name_size, name_size))
+            if order < 0 or (not order and part.name_size < name_size):
+                break
+            self._parts[at] = self._parts[at - 1]
+            at -= 1
+        part = cython.address(self._parts[at])
+        part.name, part.name_size, part.value, part.size = name, name_size, value, size
+        self._count += 1
+        return True
+
+    @cython.cfunc
+    def _is_signed(self, row: cython.pointer[_Row]) -> cython.bint:
+        """Whether a message may be sent by who signed it, as
+        L{signature<rmqha.wire.remoting.signature.signature>} does.
+        """
+        i: cython.int
+        size: cython.Py_ssize_t = row.body_size
+        if self._odd or self._code == _END or self._code == _ACK or not self._seen & 2:
+            return False
+        if not self._who or not self._signature:
+            return False
+        for i in range(self._count):
+            size += self._parts[i].size
+        content: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        to: cython.p_char = cython.cast(cython.p_char, content)
+        for i in range(self._count):
+            memcpy(to, self._parts[i].value, self._parts[i].size)
+            to += self._parts[i].size
+        memcpy(to, self._chars(self._data) + row.body, row.body_size)
+        topic: bytes = self._part(row.topic, row.topic_size)
+        return bool(self._check(self._who, self._signature, content, topic))
 
     @cython.cfunc
     def _take(self, row: cython.pointer[_Row], routes: dict) -> cython.bint:
@@ -802,6 +894,10 @@ class SendRun:
         """@return: Just past the closing brace; -1 if this is not understood."""
         letter: cython.int
         start: cython.Py_ssize_t
+        name: cython.Py_ssize_t
+        name_size: cython.Py_ssize_t
+        value: cython.p_const_char
+        size: cython.Py_ssize_t
         if self._view[at] != 123:
             return -1
         while True:
@@ -812,7 +908,8 @@ class SendRun:
             at = self._text(start, q)
             if at < 0 or q - at < 3 or self._view[at + 1] != 58:
                 return -1
-            letter = self._letter(start, at - start)
+            name, name_size = start, at - start
+            letter = self._letter(name, name_size)
             at += 2
             if self._view[at] == 34:
                 start = at + 1
@@ -821,12 +918,18 @@ class SendRun:
                     if at < 0 or self._seen & 256:
                         return -1
                     self._seen |= 256
+                    value = cython.cast(cython.p_const_char, self._scratch) + row.properties
+                    size = row.properties_size
                 else:
                     at = self._text(start, q)
                     if at < 0 or not self._field(row, letter, start, at):
                         return -1
+                    value, size = self._chars(self._data) + start, at - start
+                if letter != _SIGNATURE and not self._note(name, name_size, value, size):
+                    return -1
                 at += 1
             else:
+                self._odd = True
                 start = at
                 at = self._bare(start, q)
                 if at < 0 or not self._field(row, letter, start, at):
@@ -959,6 +1062,8 @@ class SendRun:
         q: cython.Py_ssize_t = at + size
         length: cython.Py_ssize_t
         start: cython.Py_ssize_t
+        name: cython.Py_ssize_t
+        value: cython.p_const_char
         letter: cython.int
         if size < 21:
             return False
@@ -975,8 +1080,8 @@ class SendRun:
         while at < q:
             if q - at < 7 or view[at] or not 0 < view[at + 1] <= q - at - 6:
                 return False
-            start = at + 2 + view[at + 1]
-            letter = self._letter(at + 2, view[at + 1])
+            name, start = at + 2, at + 2 + view[at + 1]
+            letter = self._letter(name, start - name)
             length = int4(view, start)
             start += 4
             if not 0 <= length <= q - start:
@@ -989,6 +1094,9 @@ class SendRun:
                     memcpy(self._scratch + row.properties, cython.address(view[start]), length)
                 row.properties_size = length
             elif not self._field(row, letter, start, start + length):
+                return False
+            value = self._chars(self._data) + start
+            if letter != _SIGNATURE and not self._note(name, view[at + 1], value, length):
                 return False
             at = start + length
         return True
@@ -1010,8 +1118,8 @@ class SendRun:
         if size == 1:
             self._short = True
             return self._view[at]
-        self._long = True
         letter = _LETTERS.get(self._part(at, size))
+        self._long |= letter is None or letter < 512
         return 0 if letter is None else letter
 
     @cython.cfunc
@@ -1023,6 +1131,8 @@ class SendRun:
         stop: cython.Py_ssize_t,
     ) -> cython.bint:
         """Take a field of the request, all but the properties."""
+        if letter >= _WHO:
+            return self._signed_by(letter, start, stop)
         if letter >= END_LETTER:
             return self._end_field(row, letter - END_LETTER, start, stop)
         if not 97 <= letter <= 110 or stop <= start:
@@ -1062,6 +1172,20 @@ class SendRun:
         elif letter != 100 and letter != 108:
             return False
         return True
+
+    @cython.cfunc
+    def _signed_by(
+        self, letter: cython.int, start: cython.Py_ssize_t, stop: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Take what a signed request has besides its own fields."""
+        text: bytes = self._part(start, stop - start)
+        if not text or not self._plain(start, stop):
+            return False
+        if letter == _WHO:
+            found, self._who = self._who, text
+        else:
+            found, self._signature = self._signature, text
+        return not found
 
     @cython.cfunc
     def _end_field(

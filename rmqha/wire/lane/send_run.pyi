@@ -33,7 +33,12 @@ class SendRun:
         outlived: Callable[[str, int], bool],
     ) -> None: ...
     def read(
-        self, data: bytes, at: int, stop: int, routes: Mapping[bytes, Route | None]
+        self,
+        data: bytes,
+        at: int,
+        stop: int,
+        routes: Mapping[bytes, Route | None],
+        check: Callable[[bytes, bytes, bytes, bytes], bool] | None = None,
     ) -> int: ...
     def acked(
         self, count: int

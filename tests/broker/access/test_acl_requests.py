@@ -16,7 +16,7 @@ from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from tests.broker.access.cases import AccessTestCase
 from tests.broker.support import PEER, SEND_V2, sending
-from tests.support.access_table import access_rows
+from tests.support.access_table import access_rows, credentials
 from tests.support.log_lines import log_lines
 
 
@@ -96,6 +96,35 @@ class AccessTests(AccessTestCase):
         self.clock.advance(1)
         self.assertEqual({answer.code for answer in friend.heard()}, {0})
         self.assertEqual(self.serving.lane.messages, 40)
+
+    @skipUnless(COMPILED, "the write lane is not compiled here")
+    def test_lane_signed(self) -> None:
+        """The short way takes what is signed by who may send, as long as there is the account."""
+        self.begin()
+        lane = self.serving.lane
+        assert lane is not None
+        self.by("operator").ask(17, **MADE)
+
+        def answers(account: str) -> list[Command]:
+            commands = [
+                Command(code=SEND_V2, opaque=number, ext=sending("Payments"), serialize=kind)
+                for kind in SerializeType
+                for number in range(20)
+            ]
+            for command in commands:
+                credentials(account).sign(command)
+            client = self.client()
+            client.connection.dataReceived(b"".join(map(encode, commands)))
+            self.clock.advance(1)
+            return client.heard()
+
+        for account, taken in ("producer", 40), ("consumer", 40), ("operator", 80):
+            codes = {answer.code for answer in answers(account)}
+            self.assertEqual((codes, lane.messages), ({int(account == "consumer")}, taken))
+        self.assertEqual(self.by("operator").ask(51, accessKey="producer").code, 0)
+        for answer in answers("producer"):
+            self.assert_denied(answer)
+        self.assertEqual(lane.messages, 80)
 
 
 MADE = to_ext(

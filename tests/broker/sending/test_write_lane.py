@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
+from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import Broker
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import DiskFull
@@ -30,8 +31,10 @@ from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 from tests.broker.sending.test_captured import sends
 from tests.broker.support import NOW, BrokerTestCase, Client, batch, long_names, properties, sending
+from tests.support.access_table import PLAIN_ACL, credentials
 from tests.support.effort import tries
 from tests.support.frames import RECORDINGS
+from tests.support.logs import now
 
 LATER = str(NOW + 259_200_000)
 """As late as a message may be."""
@@ -114,6 +117,25 @@ COMMANDS = st.builds(
     body=st.binary(max_size=200) | st.just(bytes(3000)) | st.just(bytes(100_001)),
     serialize=st.sampled_from(SerializeType),
 )
+
+
+SIGNERS = ("", *("operator",) * 4, "producer", "consumer", "limited-admin", "white-one")
+"""Who signs: nobody, who may send to each topic, to some or to none, and who need not."""
+
+TAMPERS = st.sampled_from(
+    (
+        *(lambda command: None,) * 4,
+        lambda command: command.ext.update(Signature="AAAA"),
+        lambda command: command.ext.update(b="Payments", topic="Payments"),
+        lambda command: command.ext.update(i="TAGS\x01other\x02"),
+        lambda command: command.ext.update(AccessKey="operator"),
+        lambda command: command.ext.update(AccessKey="stranger"),
+        lambda command: command.ext.pop("Signature", None),
+        lambda command: command.ext.update(_UNIQUE_KEY_QUERY="x"),
+        lambda command: setattr(command, "body", b"other"),
+    )
+)
+"""What happens to a request that was signed."""
 
 
 END_FIELDS = st.fixed_dictionaries(
@@ -243,13 +265,14 @@ class LaneTestCase(BrokerTestCase):
     """
 
     sections: Mapping[str, Any] = {}
+    accounts: AclFile | None = None
 
     def pair(self, **sizes: Any) -> tuple[tuple[Broker, Client], tuple[Broker, Client]]:
         """Both, with the same topics, and a client each."""
         made = []
         for lane in (True, False):
             self.root = self.folder() / "store"
-            broker = self.broker(sizes=sizes, **self.sections)
+            broker = self.broker(sizes=sizes, accounts=self.accounts, **self.sections)
             for topic in ("Orders", "Payments", "x"):
                 broker.topics.ensure(topic, 4)
             if not lane:
@@ -298,6 +321,7 @@ class LaneTestCase(BrokerTestCase):
         finished = {topic: took.count for topic, took in ending.finished.items()}
         return (
             broker.counts.puts_took.results(),
+            None if broker.access is None else broker.access.refused,
             ending.ended,
             finished,
             (halves.first, halves.count(), halves._ended, halves._ops, halves._op),
@@ -335,6 +359,35 @@ class BothWaysTests(LaneTestCase):
     def test_requests(self, requests: list[tuple[Command, int]], cuts: list[int]) -> None:
         """Usual requests and unusual ones, however the stream is cut."""
         self.drive(b"".join(written(*request) for request in requests), cuts)
+
+    @given(
+        requests=st.lists(
+            st.tuples(
+                PLAIN | PLAIN | PLAIN | COMMANDS,
+                st.sampled_from(SIGNERS),
+                TAMPERS,
+                st.sampled_from((0, 0, 2, 1, 4)),
+            ),
+            min_size=1,
+            max_size=8,
+        ),
+        cuts=st.lists(st.integers(0, 1 << 20), max_size=3),
+    )
+    def test_signed(
+        self, requests: list[tuple[Command, str, Callable[[Command], object], int]], cuts: list[int]
+    ) -> None:
+        """The same under access control: who may, who may not, and what was changed on its way."""
+        self.accounts = AclFile(path=PLAIN_ACL, clock=self.clock, in_thread=now)
+        self.accounts.start()
+        frames = []
+        for command, account, tamper, style in requests:
+            command = evolve(command, ext=dict(command.ext))
+            if account:
+                credentials(account).sign(command)
+            tamper(command)
+            frames.append(written(command, style))
+        self.drive(b"".join(frames), cuts)
+        self.accounts.stop()
 
     @settings(max_examples=tries(60))
     @given(
