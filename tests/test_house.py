@@ -178,7 +178,6 @@ LAB: dict[str, set[str]] = {
 CIRCLES = [
     {"ha.elected.member_dialect", "ha.elected.proof", "ha.elected.set_master"},
     {"ha.master.connection", "ha.master.master"},
-    {f"net.remoting.{name}" for name in ("calls", "connection", "connections", "handlers")},
 ]
 
 #: Modules in one folder, at most: a room that has more is two.

@@ -21,10 +21,11 @@ from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.calls import name_of, refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
-from rmqha.net.remoting.handlers import Answer, Lane, Registry
+from rmqha.net.remoting.handlers import Lane, Registry
 from rmqha.net.remoting.server import RemotingFactory, listen_twice
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, NodePart
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -113,7 +114,7 @@ class ClientPorts(NodePart):
         self._gate = gate
         self._reactor = reactor
         self._doors = (ServedPort(), ServedPort(NOT_ON_VIP))
-        self._connections: tuple[Connections, ...] = ()
+        self._connections: tuple[Connections[RemotingProtocol], ...] = ()
 
     @property
     def serving(self) -> bool:

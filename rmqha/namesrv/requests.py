@@ -16,9 +16,10 @@ from rmqha.errors import RequestRefused
 from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Handler
 from rmqha.net.remoting.needs import ADMINISTRATION, ANY_PEER, BROKERS, Stated
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.bodies.tables import TopicList
 from rmqha.wire.remoting.codes import V4_9_4, LanguageCode, RequestCode, ResponseCode

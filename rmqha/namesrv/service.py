@@ -35,7 +35,7 @@ from rmqha.net.remoting.calls import refused_rows
 from rmqha.net.remoting.client import split_address
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
-from rmqha.net.remoting.handlers import Answer, Registry
+from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.needs import (
     ADMINISTRATION_BY_TEXT,
     ANY_PEER,
@@ -49,6 +49,7 @@ from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import TlsGate
 from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import MemberGroup, MemberGroupAnswer

@@ -16,7 +16,8 @@ from rmqha.config.values import NETWORKS
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
-from rmqha.net.remoting.handlers import Answer, Registry
+from rmqha.net.remoting.handlers import Registry
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import Client

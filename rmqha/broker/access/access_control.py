@@ -18,8 +18,9 @@ from rmqha.broker.access.accounts import AccessTable, Account, Grant
 from rmqha.broker.access.needs import AccountNeed, Wanted, sent
 from rmqha.errors import AccessDenied
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler, Lane
+from rmqha.net.remoting.handlers import Handler, Lane
 from rmqha.wire.names import RETRY_PREFIX, TRACE_TOPIC
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.signature import ACCESS_KEY, SIGNATURE, signature

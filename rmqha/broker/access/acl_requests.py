@@ -22,8 +22,8 @@ from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import fastjson, json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.access import AclConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

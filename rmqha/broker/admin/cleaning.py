@@ -11,8 +11,8 @@ from attrs import define
 
 from rmqha.broker.access.needs import CHANGES, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.store.store import Store
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 

@@ -19,8 +19,8 @@ from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.admin import VersionAnswer

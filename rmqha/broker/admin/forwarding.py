@@ -19,8 +19,8 @@ from rmqha.broker.sending.transactions import offset_in
 from rmqha.broker.state import BrokerState
 from rmqha.errors import RemotingTimeout, RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import ConsumerStatus
 from rmqha.wire.remoting.codes import V3_0_7, V3_1_8, RequestCode, ResponseCode

@@ -14,8 +14,8 @@ from rmqha.broker.clients.registry import Group, Member
 from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.clients import (
     Connection,
     ConsumerConnection,

@@ -10,8 +10,9 @@ from rmqha.broker.access.needs import Stated
 from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Handler
 from rmqha.net.remoting.needs import audited_as, only_listed
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
 

@@ -18,8 +18,8 @@ from rmqha.broker.clients.registry import Member
 from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import ResetOffsets
 from rmqha.wire.remoting.codes import V3_0_7, LanguageCode, RequestCode, ResponseCode

@@ -20,9 +20,9 @@ from rmqha.broker.meters.meters import MINUTE, Flow
 from rmqha.broker.state import BrokerState
 from rmqha.errors import HeaderFieldInvalid
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.bodies.route import KvTable
 from rmqha.wire.remoting.bodies.status import HaStatus

@@ -25,9 +25,9 @@ from rmqha.broker.meters.meters import MINUTE
 from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import (
     ConsumeStats,

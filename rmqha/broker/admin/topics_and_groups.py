@@ -22,8 +22,8 @@ from rmqha.broker.tables import topics as topic_names
 from rmqha.errors import RequestRefused, StoreError
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.clients import SubscriptionAnswer
 from rmqha.wire.remoting.bodies.tables import (
     DELETED_MEMBER,

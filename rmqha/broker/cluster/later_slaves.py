@@ -14,8 +14,8 @@ from attrs import define
 
 from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.command import Command

@@ -22,8 +22,8 @@ from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.controller.coordinator import SetState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.ha_v2 import FOLLOWERS
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.controller import ElectedMaster, SyncStateSet
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ControllerResponseCode as Refusal

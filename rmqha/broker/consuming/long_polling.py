@@ -19,9 +19,9 @@ from twisted.python.failure import Failure
 from rmqha.broker.consuming.chosen_units import matches
 from rmqha.broker.consuming.queue_reader import SCAN
 from rmqha.errors import RequestRefused
-from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import ResponseCode
 
 MOST = 100_000

@@ -14,10 +14,10 @@ from rmqha.broker.consuming.served_records import ServedRecords
 from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.store.derived.lookup import ByKey
 from rmqha.wire.log.layout import MIN_RECORD
 from rmqha.wire.log.record import Record
+from rmqha.wire.remoting.answers import Answer, Scattered
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

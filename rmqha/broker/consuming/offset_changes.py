@@ -23,8 +23,8 @@ from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.offset_journal import Marks
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.store.tables.offset_segments import ALL_QUEUES, ORDERED
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import ORDERED_POPS, QUEUE_ENDS, ConsumerOffsets
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

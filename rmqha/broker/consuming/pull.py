@@ -22,8 +22,8 @@ from rmqha.broker.state import BrokerState
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.store.files.one_thread import OneThread, ThreadNotStarted
+from rmqha.wire.remoting.answers import Answer, Scattered
 from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.bodies.tables import READ, GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

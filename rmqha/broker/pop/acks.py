@@ -36,10 +36,10 @@ from rmqha.ha.master.put_service import PutResult, at_once
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.calls import Calls
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, failed
 from rmqha.wire.log.pop_record import MOST, NOWHERE, PointKey
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer, failed
 from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import RESPONSE, Command
@@ -243,7 +243,7 @@ class AckRequests:
         code = ResponseCode.SYSTEM_ERROR
         if isinstance(result, Failure):
             for each in FrameDecoder().receive(frames):
-                connection.send(failed(each, result))
+                connection.send(failed(each, result.value))
         elif result in _SAFE:
             code = ResponseCode.SUCCESS
             connection.send_frames(frames)

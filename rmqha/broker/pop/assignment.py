@@ -25,9 +25,9 @@ from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused, StoreError
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.request_modes import (

@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 from rmqha.broker.consuming.long_polling import LONGEST
 from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic
 from rmqha.errors import RequestRefused
-from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.consume_queues import Moves
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import ResponseCode
 
 MOST, MOST_OF_QUEUE = 100_000, 1024

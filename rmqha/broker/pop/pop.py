@@ -41,10 +41,10 @@ from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefuse
 from rmqha.ha.master.put_service import PutResult, at_once
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.wire.log.layout import struct_of
 from rmqha.wire.log.pop_record import MOST, CheckPoint, handed
 from rmqha.wire.names import RETRY_PREFIX
+from rmqha.wire.remoting.answers import Answer, Scattered
 from rmqha.wire.remoting.bodies.tables import READ, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

@@ -19,10 +19,10 @@ from rmqha.broker.sending.admission import Admission
 from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import REPLY_ARRIVED, REPLY_CLIENT
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

@@ -24,10 +24,10 @@ from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log import properties as property_string
 from rmqha.wire.log.record import Record, offset_msg_id
 from rmqha.wire.names import DELAY, DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig
 from rmqha.wire.remoting.codes import V3_4_9, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

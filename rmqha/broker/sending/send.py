@@ -29,7 +29,6 @@ from rmqha.errors import (
 )
 from rmqha.ha.master.put_service import PutResult, at_once
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.log.sys_flag import COMPRESSED, COMPRESSION_TYPE, MULTI_TAGS
@@ -44,6 +43,7 @@ from rmqha.wire.names import (
     UNIQUE_KEY,
     WAIT,
 )
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext, to_ext

@@ -26,7 +26,6 @@ from rmqha.errors import MessageIllegal, NotWritable, RecordFault, RequestRefuse
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.periodic import Job, Periodic
 from rmqha.store.derived.outcomes import QUEUE
 from rmqha.store.store import STEP
@@ -47,6 +46,7 @@ from rmqha.wire.names import (
     REAL_TOPIC,
     UNIQUE_KEY,
 )
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

@@ -18,7 +18,6 @@ from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import (
@@ -29,6 +28,7 @@ from rmqha.wire.names import (
     TIMER_DELIVER,
     UNIQUE_KEY,
 )
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

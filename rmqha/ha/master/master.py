@@ -20,7 +20,7 @@ Source: docs/protocol/ha.rst, The master's side and Bytes on the wire.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
@@ -41,9 +41,6 @@ from rmqha.periodic import Job, Periodic
 from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_frame import MAX_BODY, OFFSET_REPORT, ONLOOKER, TRANSFER_HEADER, OffsetReports
-
-if TYPE_CHECKING:
-    from rmqha.ha.master.connection import MasterProtocol
 
 
 _REPORT = OFFSET_REPORT.size

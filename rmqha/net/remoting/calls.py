@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
@@ -18,11 +18,8 @@ from twisted.python.failure import Failure
 
 from rmqha.durations import Durations
 from rmqha.errors import RequestRefused
+from rmqha.wire.remoting.answers import Answer, code_of
 from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
-from rmqha.wire.remoting.command import Command
-
-if TYPE_CHECKING:
-    from rmqha.net.remoting.handlers import Answer
 
 MOST_REFUSED = 200
 """Pairs of code and client that are counted apart: both are what others send."""
@@ -62,10 +59,6 @@ class Calls:
             took = self.took[kind] = Durations()
         took.add(self.seconds() - begun, count)
 
-    def answered(self, code: int, begun: float, answer: Answer) -> None:
-        """A handler gave its answer at once."""
-        self.add(code, _code_of(answer), begun)
-
     def failed(self, code: int, begun: float, error: BaseException) -> None:
         """A handler raised."""
         self.add(code, _code_for(error), begun)
@@ -76,7 +69,7 @@ class Calls:
         def told(result: Any) -> Any:
             if isinstance(result, Failure) and result.check(CancelledError):
                 return result
-            how = _code_for(result.value) if isinstance(result, Failure) else _code_of(result)
+            how = _code_for(result.value) if isinstance(result, Failure) else code_of(result)
             self.add(code, how, begun, held=code in HELD)
             return result
 
@@ -113,12 +106,6 @@ def name_of(code: int) -> str:
         if code in codes.__members__.values():
             return codes(code).name
     return str(code)
-
-
-def _code_of(answer: Answer) -> int:
-    if answer is None:
-        return ResponseCode.SUCCESS
-    return int(answer.code if isinstance(answer, Command) else answer.command.code)
 
 
 def _code_for(error: BaseException | None) -> int:

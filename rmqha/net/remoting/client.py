@@ -73,7 +73,7 @@ class _Factory(Factory):
 
     noisy = False
 
-    def __init__(self, connections: Connections, close_on_timeout: bool) -> None:
+    def __init__(self, connections: Connections[RemotingProtocol], close_on_timeout: bool) -> None:
         self._connections = connections
         self._close_on_timeout = close_on_timeout
 
@@ -114,7 +114,7 @@ class RemotingClient:
         self._endpoint = endpoints or tcp_endpoints(clock)
         self._tls = tls
         self.dialled: Callable[[str], str] = lambda address: ""
-        self.connections = Connections(
+        self.connections = Connections[RemotingProtocol](
             clock,
             registry or Registry(),
             limits or ConnectionLimits(),

@@ -33,13 +33,13 @@ from zope.interface import implementer
 from rmqha.errors import ProtocolViolation, RemotingFrameError, RemotingTimeout, RmqhaError
 from rmqha.net.door import host_of, peer_of
 from rmqha.net.remoting.connections import Connections
-from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW, TlsGate
 from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_send import Part
 from rmqha.periodic import cancelled
+from rmqha.wire.remoting.answers import Answer, Scattered, failed, overloaded
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
@@ -202,7 +202,7 @@ class RemotingProtocol(Protocol):
 
     def __init__(
         self,
-        connections: Connections,
+        connections: Connections[RemotingProtocol],
         gate: TlsGate | None = None,
         *,
         close_on_timeout: bool = False,
@@ -271,17 +271,6 @@ class RemotingProtocol(Protocol):
         elif data:
             self._greedy = False
 
-    def _decoded(self, data: bytes, most: int | None = None) -> list[Command]:
-        """The next commands; none if the peer is wrong, and given up."""
-        try:
-            commands = self._decoder.receive(data, most)
-        except RemotingFrameError as error:
-            self.close(type(error).__name__, error)
-            return []
-        if commands:
-            self._known()
-        return commands
-
     def _known(self) -> None:
         """A frame came: it is one of ours."""
         if self._stranger:
@@ -307,7 +296,13 @@ class RemotingProtocol(Protocol):
                 self._known()
                 return
             data = b""
-        commands = self._decoded(data, SLICE)
+        try:
+            commands = self._decoder.receive(data, SLICE)
+        except RemotingFrameError as error:
+            self.close(type(error).__name__, error)
+            return
+        if commands:
+            self._known()
         if len(commands) > 1:
             with self._all.registry.together():
                 self._take(commands)
@@ -531,7 +526,7 @@ class RemotingProtocol(Protocol):
         """Send the answer, unless the request was one-way."""
         if isinstance(result, Failure):
             self._all.failed(self, command, result)
-            result = failed(command, result)
+            result = failed(command, result.value)
         if command.is_oneway:
             return
         try:
@@ -540,4 +535,4 @@ class RemotingProtocol(Protocol):
             # It cannot be a frame: too big, or not made of what frames are made of.
             failure = Failure()
             self._all.failed(self, command, failure)
-            self.send(failed(command, failure))
+            self.send(failed(command, failure.value))

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Generic, Protocol, TypeVar
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -17,17 +18,14 @@ from twisted.python.failure import Failure
 from rmqha.errors import AccessDenied, RequestRefused, RmqhaError
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import MOST_CLIENTS
-from rmqha.net.door import Door
+from rmqha.net.door import Door, Visitor
 from rmqha.net.lean_reactor import at_turn_end
 from rmqha.net.rate_limit import TokenBucket
-from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.periodic import Job, Periodic
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FRAME_LIMIT
-
-if TYPE_CHECKING:
-    from rmqha.net.remoting.connection import RemotingProtocol
 
 SWEEP = 2.0
 """Seconds between two looks at all connections."""
@@ -62,7 +60,50 @@ class ConnectionLimits:
     frame: int = FRAME_LIMIT
 
 
-class Connections:
+class Peer(Visitor, Protocol):
+    """What is asked of a connection.
+
+    @ivar address: Host and port.
+    """
+
+    address: str
+
+    def go_on(self) -> None:
+        """It is its turn."""
+
+    def look(self, now: float) -> None:
+        """A sweep.
+
+        @param now: The clock's seconds.
+        """
+
+    def release(self) -> None:
+        """What its answers show is about to change."""
+
+
+Each = TypeVar("Each", bound=Peer)
+Asking = TypeVar("Asking", contravariant=True)
+
+
+class Handlers(Protocol[Asking]):
+    """What answers the requests of connections.
+
+    @ivar together: Gives what surrounds requests that came together.
+    """
+
+    @property
+    def together(self) -> Callable[[], AbstractContextManager[None]]: ...
+
+    def serve(self, connection: Asking, command: Command) -> Answer | Deferred[Answer]:
+        """Answer a request, now or later, or raise."""
+
+    def serve_run(self, connection: Asking, data: bytes, at: int, stop: int) -> tuple[int, int]:
+        """Answer frames in one go, as L{Registry.serve_run
+        <rmqha.net.remoting.handlers.Registry.serve_run>} says.
+        """
+
+
+class Connections(Generic[Each]):
     """All connections of one side.
 
     @ivar door: Who is connected, and who may be.
@@ -77,7 +118,7 @@ class Connections:
     def __init__(
         self,
         clock: IReactorTime,
-        registry: Registry,
+        registry: Handlers[Each],
         limits: ConnectionLimits,
         name: str = "of the client port",
         allowed: Iterable[Network] = (),
@@ -90,19 +131,19 @@ class Connections:
         self.clock = clock
         self.registry = registry
         self.limits = limits
-        self.door: Door[RemotingProtocol] = Door(
+        self.door: Door[Each] = Door(
             clock=clock, log=self._log, most=limits.connections, allowed=allowed
         )
         self.sign = sign
         self.unasked = 0
-        self.lost: list[Callable[[RemotingProtocol], None]] = []
+        self.lost: list[Callable[[Each], None]] = []
         self._due: list[Outbox] = []
-        self._in_turn: deque[RemotingProtocol] = deque()
+        self._in_turn: deque[Each] = deque()
         self.loose = TokenBucket(LOOSE_RATE, clock)
         self._sweeping = Periodic(f"closing idle connections {name}", clock, self._sweep)
 
     @property
-    def live(self) -> dict[RemotingProtocol, None]:
+    def live(self) -> dict[Each, None]:
         """Those there are, in the order they came."""
         return self.door.inside
 
@@ -118,12 +159,12 @@ class Connections:
 
     # --- what connections tell ------------------------------------------------
 
-    def joined(self, connection: RemotingProtocol) -> None:
+    def joined(self, connection: Each) -> None:
         """One is there.  The sweep runs as long as there is any."""
         self.door.entered(connection)
         self._sweeping.start(SWEEP)
 
-    def ended(self, connection: RemotingProtocol, reason: str, error: Exception | None) -> None:
+    def ended(self, connection: Each, reason: str, error: Exception | None) -> None:
         """One does no more; its socket may still be open."""
         self.closed[reason] += 1
         if error is not None:
@@ -136,14 +177,14 @@ class Connections:
             except Exception:
                 self._log.failure("Cleanup after a closed connection failed")
 
-    def gone(self, connection: RemotingProtocol) -> None:
+    def gone(self, connection: Each) -> None:
         """A connection's socket is closed."""
         self.door.left(connection)
         if not self.live:
             self.door.quiet.flush()
             self._sweeping.stop()
 
-    def failed(self, connection: RemotingProtocol, command: Command, failure: Failure) -> None:
+    def failed(self, connection: Each, command: Command, failure: Failure) -> None:
         if failure.check(AccessDenied):
             self.warn(
                 "access-denied",
@@ -165,9 +206,7 @@ class Connections:
             **ours,
         )
 
-    def warn(
-        self, cause: str, connection: RemotingProtocol, message: str, **fields: object
-    ) -> None:
+    def warn(self, cause: str, connection: Each, message: str, **fields: object) -> None:
         """Write a line about a peer, at a bounded rate."""
         self.door.quiet.warn(cause, connection.host, message, address=connection.address, **fields)
 
@@ -179,7 +218,7 @@ class Connections:
             at_turn_end(self.clock, self._flush)
         self._due.append(outbox)
 
-    def in_turn(self, connection: RemotingProtocol) -> None:
+    def in_turn(self, connection: Each) -> None:
         """Let a connection go on in one of the next reactor turns.  In each only one does, so that
         those who have little to ask wait for one such slice at the most.
         """

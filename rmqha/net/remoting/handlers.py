@@ -1,4 +1,4 @@
-"""Which handler answers which request, and what is answered without one or when it fails.
+"""Which handler answers which request, and what is answered without one.
 
 A handler is a callable, found by the request's code.  Its answer goes to who asked, in the
 kind of header the request came with; for a one-way request it is dropped.
@@ -9,45 +9,19 @@ Source: docs/protocol/remoting.md, Answers of the system.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
-from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.remoting.calls import Calls, RefusedRequests
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.wire.remoting.answers import Answer, code_of
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
 
-if TYPE_CHECKING:
-    from rmqha.net.remoting.connection import RemotingProtocol
-
-REMARK_LIMIT = 1024
-"""Most characters of an error's text in an answer: it may quote what was sent."""
-
-OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
-"""The remark, with C{SYSTEM_BUSY}, where too many requests are in progress."""
-
-
-@frozen
-class Scattered:
-    """A command whose body lies in several places, such as adjacent records of two files.
-
-    @ivar command: The command; its own body is not sent.
-    @ivar body: Views that must not change until they are sent.
-    """
-
-    command: Command
-    body: Sequence[memoryview]
-
-
-Answer = Command | Scattered | None
-"""What is sent back.  C{None} is success with nothing to say."""
-
-Handler = Callable[["RemotingProtocol", Command], Answer | Deferred[Answer]]
+Handler = Callable[[RemotingProtocol, Command], Answer | Deferred[Answer]]
 """
 Answers one request now or later.  A Deferred is cancelled when its connection ends.  Raising
 L{RequestRefused} answers with its code and remark, any other error with code 1.
@@ -141,24 +115,5 @@ class Registry:
             raise
         if isinstance(answer, Deferred):
             return calls.later(code, begun, answer)
-        calls.answered(code, begun, answer)
+        calls.add(code, code_of(answer), begun)
         return answer
-
-
-def overloaded(command: Command) -> Command:
-    """The answer to a request that is one too many."""
-    return command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD)
-
-
-def failed(command: Command, failure: Failure) -> Command:
-    """The answer to a request whose handler failed.
-
-    Our own errors speak for themselves; of all others the class says more than the text.
-    """
-    error = failure.value
-    if isinstance(error, RequestRefused):
-        return command.answer(error.code, error.remark and error.remark[:REMARK_LIMIT])
-    text = str(error)
-    if not isinstance(error, RmqhaError):
-        text = f"{type(error).__name__}: {text}"
-    return command.answer(ResponseCode.SYSTEM_ERROR, text[:REMARK_LIMIT])

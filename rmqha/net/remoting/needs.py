@@ -10,7 +10,7 @@ Source: docs/protocol/remoting.md, Request codes; docs/status.rst, Log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
@@ -21,14 +21,10 @@ from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.calls import name_of
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Handler
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
-
-if TYPE_CHECKING:
-    from rmqha.net.remoting.connection import RemotingProtocol
-    from rmqha.net.remoting.handlers import Answer, Handler
-
 
 AUDIT = "rmqha.audit"
 """The namespace of these lines."""

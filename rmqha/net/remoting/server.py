@@ -62,7 +62,9 @@ class RemotingFactory(ServerFactory):
         @param name: What it is, for the log and the status.
         """
         limits = limits or ConnectionLimits()
-        self.connections = Connections(clock, registry, limits, f"of the {name}", allowed)
+        self.connections = Connections[RemotingProtocol](
+            clock, registry, limits, f"of the {name}", allowed
+        )
         self._name = name
         self._gate = gate or CLEAR_TEXT
 

@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.errors import HeaderFieldInvalid, RemotingFrameError, RemotingTimeout, RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
-from rmqha.net.remoting.handlers import Answer, Registry, Scattered
+from rmqha.net.remoting.handlers import Registry
+from rmqha.wire.remoting.answers import Answer, Scattered
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import FrameLengthOutOfRange, encode

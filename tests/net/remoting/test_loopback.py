@@ -20,13 +20,14 @@ from rmqha.errors import RemotingUnreachable
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
-from rmqha.net.remoting.handlers import Answer, Registry, Scattered
+from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server import RemotingFactory, listen_twice
 from rmqha.net.tls.gate import TlsGate
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_send import listen, regions
+from rmqha.wire.remoting.answers import Answer, Scattered
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import encode
 from tests.support.effort import slow

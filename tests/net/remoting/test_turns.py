@@ -8,7 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.net.remoting.connection import SLICE, TURN, RemotingProtocol
 from rmqha.net.remoting.connections import LOOSE_RATE, ConnectionLimits, Connections
-from rmqha.net.remoting.handlers import Answer, Registry
+from rmqha.net.remoting.handlers import Registry
+from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 
