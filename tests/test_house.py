@@ -175,10 +175,7 @@ LAB: dict[str, set[str]] = {
 }
 
 #: Modules that know each other, by type at least: what makes connections and the connections.
-CIRCLES = [
-    {"ha.elected.member_dialect", "ha.elected.proof", "ha.elected.set_master"},
-    {"ha.master.connection", "ha.master.master"},
-]
+CIRCLES = [{"ha.master.connection", "ha.master.master"}]
 
 #: Modules in one folder, at most: a room that has more is two.
 LARGEST_ROOM = 25

@@ -32,8 +32,7 @@ from rmqha.config.ha_settings import HASettings, ReplicaIdentity
 from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
 from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
-from rmqha.ha.elected.member_dialect import MemberDialect
-from rmqha.ha.elected.proof import Proofs
+from rmqha.ha.elected.members import MemberDialect, Proofs
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.put_service import PutResult, Putter
@@ -325,14 +324,6 @@ class SetMaster(NodePart):
         if not said.learner:
             self._by_id[said.id] = dialect
         dialect.answer()
-
-    def wanted(self, dialect: MemberDialect, offset: int) -> int:
-        """From where a slave is to be sent, by its first report."""
-        said = dialect.said
-        if offset == 0 and said is not None and said.from_last_file:
-            end = self.log.confirmed
-            return max(self.log.min_offset, end - end % self.log.file_size)
-        return offset
 
     def began(self, dialect: MemberDialect) -> None:
         """A slave's first report was taken."""

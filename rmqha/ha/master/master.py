@@ -12,7 +12,7 @@ How a master and one of its slaves speak to each other.
 What a connection does is the same in every protocol of the HA port: it believes reports as far as
 the ledger does, and sends the log from there on.  What a slave's bytes say and what stands before a
 frame is its dialect: the classic one here, that of controller mode in
-L{rmqha.ha.elected.member_dialect}.
+L{rmqha.ha.elected.members}.
 
 Source: docs/protocol/ha.rst, The master's side and Bytes on the wire.
 """
@@ -41,7 +41,6 @@ from rmqha.periodic import Job, Periodic
 from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_frame import MAX_BODY, OFFSET_REPORT, ONLOOKER, TRANSFER_HEADER, OffsetReports
-
 
 _REPORT = OFFSET_REPORT.size
 _unpack_report = OFFSET_REPORT.unpack

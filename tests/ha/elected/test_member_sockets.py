@@ -22,7 +22,7 @@ from rmqha.config.settings import TlsMode
 from rmqha.controller.other_members import MemberLabels
 from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
-from rmqha.ha.elected.proof import Proofs
+from rmqha.ha.elected.members import Proofs
 from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.master import MasterFactory
