@@ -45,7 +45,7 @@ CROWDED_OUT = "crowded-out"
 """Why a connection was closed that had to make room for another one."""
 
 
-class Visitor(Protocol):
+class Connection(Protocol):
     """What a door asks of a connection.
 
     @ivar host: The peer's address without the port.
@@ -61,7 +61,7 @@ class Visitor(Protocol):
         """
 
 
-Inside = TypeVar("Inside", bound=Visitor)
+Inside = TypeVar("Inside", bound=Connection)
 
 
 class Door(Generic[Inside]):

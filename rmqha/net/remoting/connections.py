@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from rmqha.errors import AccessDenied, RequestRefused, RmqhaError
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import MOST_CLIENTS
-from rmqha.net.door import Door, Visitor
+from rmqha.net.door import Connection, Door
 from rmqha.net.lean_reactor import at_turn_end
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.remoting.outbox import Outbox
@@ -60,7 +60,7 @@ class ConnectionLimits:
     frame: int = FRAME_LIMIT
 
 
-class Peer(Visitor, Protocol):
+class Peer(Connection, Protocol):
     """What is asked of a connection.
 
     @ivar address: Host and port.
