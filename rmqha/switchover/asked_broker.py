@@ -39,7 +39,7 @@ Offsets = dict[str, dict[int, int]]
 
 
 @frozen(kw_only=True)
-class BrokerLook:
+class BrokerState:
     """What a broker is at one moment.
 
     @ivar file_size: Its C{mappedFileSizeCommitLog}, in bytes; C{""} if it does not tell.
@@ -120,7 +120,7 @@ class AskedBroker:
     client: Client
     said: str = field(default="", init=False)
 
-    async def look(self) -> BrokerLook:
+    async def look(self) -> BrokerState:
         """What it is.
 
         @raise RemotingUnreachable: If nothing listens there.
@@ -135,7 +135,7 @@ class AskedBroker:
             role, permission = BrokerRole(keys["brokerRole"]), int(keys["brokerPermission"])
         except (KeyError, ValueError) as error:
             raise PairUnfit(f"{self.address} does not say what it is: {error}") from error
-        return BrokerLook(
+        return BrokerState(
             name=keys.get("brokerName", ""),
             cluster=keys.get("brokerClusterName", ""),
             role=role,
@@ -148,7 +148,7 @@ class AskedBroker:
             name_servers=frozenset(filter(None, keys.get("namesrvAddr", "").split(";"))),
         )
 
-    async def seen(self) -> BrokerLook | None:
+    async def seen(self) -> BrokerState | None:
         """The same, or C{None} while it does not answer."""
         try:
             look = await self.look()

@@ -27,7 +27,7 @@ from attrs import define, evolve
 
 from rmqha.errors import RmqhaError
 from rmqha.switchover.acts import NUMBER, Act, Hands
-from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, lower_offsets
+from rmqha.switchover.asked_broker import AskedBroker, BrokerState, lower_offsets
 from rmqha.switchover.errors import ActFailed, PairUnfit, SwitchoverError
 from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.waiting import Missing, Patience, follows, is_gone, is_master
@@ -439,7 +439,7 @@ class Switchover(WayBack):
         self.say(f"  to go back: {how}")
 
 
-def _unfit(old: BrokerLook, new: BrokerLook) -> str:
+def _unfit(old: BrokerState, new: BrokerState) -> str:
     """Why two brokers cannot change their roles; empty if they can."""
     if old.elected or new.elected:
         return "controllers choose their roles: `rmqha controller elect` has a member elected"

@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.errors import RemotingUnreachable, RequestRefused, TableUnreadable
 from rmqha.switchover.acts import Act, Hands
-from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, BrokerTables, lower_offsets
+from rmqha.switchover.asked_broker import AskedBroker, BrokerState, BrokerTables, lower_offsets
 from rmqha.switchover.errors import ActFailed, Interrupted, NotSeen, PairUnfit, SwitchoverError
 from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.switchover import Switchover
@@ -29,7 +29,7 @@ from rmqha.switchover.waiting import Patience
 from rmqha.wire.remoting.command import Command
 from tests.support.commands import ended
 
-MASTER = BrokerLook(
+MASTER = BrokerState(
     name="broker-a",
     cluster="shop",
     role=BrokerRole.SYNC_MASTER,
@@ -63,13 +63,13 @@ class Nobody:
 class ToldBroker(AskedBroker):
     """A broker that a test makes; its state, C{None} while it does not run, and permissions."""
 
-    def __init__(self, address: str, state: BrokerLook | None) -> None:
+    def __init__(self, address: str, state: BrokerState | None) -> None:
         super().__init__(address, Nobody())
         self.state = state
         self.held = TABLES
         self.permitted: list[int] = []
 
-    async def look(self) -> BrokerLook:
+    async def look(self) -> BrokerState:
         if self.state is None:
             raise RemotingUnreachable(self.address, "Connection refused")
         return self.state
@@ -141,7 +141,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.become(self.old, evolve(MASTER, epoch=4))
         self.become(self.new, evolve(SLAVE, epoch=4))
 
-    def become(self, broker: ToldBroker, state: BrokerLook | None) -> None:
+    def become(self, broker: ToldBroker, state: BrokerState | None) -> None:
         """Stop or start one; its permission stays as with a stock broker, in its file."""
         permission = broker.permitted[-1] if broker.permitted else 6
         broker.state = None if state is None else evolve(state, permission=permission)
@@ -200,7 +200,7 @@ class SwitchoverTests(SynchronousTestCase):
 
     def test_unfit(self) -> None:
         """Other pairs are refused before anything is changed."""
-        pairs: dict[str, tuple[BrokerLook, BrokerLook]] = {
+        pairs: dict[str, tuple[BrokerState, BrokerState]] = {
             "the first has to be the master": (SLAVE, SLAVE),
             "the second its slave": (MASTER, MASTER),
             "shop/broker-a and shop/broker-b": (MASTER, evolve(SLAVE, name="broker-b")),
