@@ -23,7 +23,7 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import Progress
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AskedNode, broker_of
-from rmqha.nodes.poll import Look
+from rmqha.nodes.poll import NodeClient
 from rmqha.store.files.lock import is_locked
 from rmqha.wire.store_layout import LOCK
 
@@ -173,7 +173,7 @@ async def _copy(nodes: LocalNodes, file: Path, broker: AskedNode, shown: Progres
     # Until it is started for good nobody is to be sent to it.
     words = ("slave", "--conf", str(file), "--set", "namesrvAddr=")
     slave = nodes.node(f"{file.stem}-clone", port, *words)
-    look = Look(treq, slave.admin, nodes.reactor)
+    look = NodeClient(treq, slave.admin, nodes.reactor)
     total = int(broker.table.get("commitLogMaxOffset") or 0)
     told = well = nodes.seconds
 

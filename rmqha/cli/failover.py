@@ -39,7 +39,7 @@ from rmqha.config.values import ENDPOINT
 from rmqha.errors import Refused
 from rmqha.net.remoting.client import split_address
 from rmqha.nodes.any_port import broker_at
-from rmqha.nodes.poll import Look
+from rmqha.nodes.poll import NodeClient
 from rmqha.store.files.lock import is_locked
 from rmqha.wire.store_layout import LOCK
 
@@ -186,7 +186,7 @@ async def _look(
                 )
     click.echo(f"the master at {address} gives no answer in {LOOKS} looks")
     note(CUT_OFF)
-    seen = await Look(treq, admin_of(settings), reactor).once()
+    seen = await NodeClient(treq, admin_of(settings), reactor).once()
     if seen.status is not None:
         click.echo(lags(seen.status))
     click.echo(LOST)

@@ -22,7 +22,7 @@ from twisted.internet.task import deferLater
 
 from rmqha.config.settings import ADMIN_PORT_STEP
 from rmqha.errors import RmqhaError
-from rmqha.nodes.poll import Look
+from rmqha.nodes.poll import NodeClient
 from rmqha.wire.ports import HA_PORT_STEP, VIP_STEP
 
 LOOPBACK = "127.0.0.1"
@@ -169,7 +169,7 @@ class LocalNodes:
 
     async def status(self, node: LocalNode, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Wait until a node is as it should be."""
-        look = Look(treq, node.admin, self.reactor)
+        look = NodeClient(treq, node.admin, self.reactor)
 
         async def seen() -> bool:
             status = (await look.once()).status

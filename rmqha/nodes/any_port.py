@@ -26,7 +26,7 @@ from rmqha.errors import BodyInvalid, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.remoting.ha_port import Address, keeps_slaves
 from rmqha.nodes.find import admin_of
-from rmqha.nodes.poll import UNREACHED, Look, Seen, unreached
+from rmqha.nodes.poll import UNREACHED, NodeClient, Seen, unreached
 from rmqha.nodes.summary import STOCK
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting.bodies.route import KvTable
@@ -153,7 +153,7 @@ def _told(answer: Command | None) -> Mapping[str, str] | None:
 
 
 @define
-class AnyPortLook(Look):
+class AnyPortLook(NodeClient):
     """Asks a node that is named by its client, HA or admin port, or by its host alone.
 
     @ivar remoting: Asks client ports.

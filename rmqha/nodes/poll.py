@@ -40,7 +40,7 @@ class Seen:
 
 
 @define
-class Look:
+class NodeClient:
     """Asks one node.
 
     @ivar client: C{treq}, or what looks like it.

@@ -23,7 +23,7 @@ from rmqha.errors import BodyInvalid, RequestRefused, RmqhaError
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.nodes.facts import Fact
 from rmqha.nodes.find import KnownBroker, admin_of, brokers_in, cluster_of
-from rmqha.nodes.poll import UNREACHED, Look, unreached
+from rmqha.nodes.poll import UNREACHED, NodeClient, unreached
 from rmqha.nodes.runtime_facts import runtime_facts
 from rmqha.nodes.summary import duration
 from rmqha.page.own import OwnPage, of_status
@@ -192,7 +192,7 @@ class ClusterPages:
         @param address: Of its admin port.
         @raise ValueError: If what answers there has neither.
         """
-        look = Look(self.http, address, self.clock, MOST_BYTES)
+        look = NodeClient(self.http, address, self.clock, MOST_BYTES)
         code, content = await look.get("page/node")
         if code == 200:
             try:

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
-from rmqha.nodes.poll import TIMEOUT, Look, Seen
+from rmqha.nodes.poll import TIMEOUT, NodeClient, Seen
 from tests.cli.nodes.test_status import Page
 
 
@@ -37,7 +37,7 @@ class SlowAnswerTests(SynchronousTestCase):
         root, clock = Resource(), Clock()
         root.putChild(b"healthz", Piecemeal(body))
         treq = StubTreq(root)
-        found = ensureDeferred(Look(treq, "10.0.0.1:10914", clock, most).once())
+        found = ensureDeferred(NodeClient(treq, "10.0.0.1:10914", clock, most).once())
         treq.flush()
         return found, treq, clock
 
@@ -59,6 +59,6 @@ class SlowAnswerTests(SynchronousTestCase):
         """One that is nested without end is no answer."""
         root = Resource()
         root.putChild(b"healthz", Page("[" * 100_000))
-        found = ensureDeferred(Look(StubTreq(root), "10.0.0.1:10914", Clock()).once())
+        found = ensureDeferred(NodeClient(StubTreq(root), "10.0.0.1:10914", Clock()).once())
         seen: Seen = self.successResultOf(found)
         self.assertIn("is not an admin port of rmqha", seen.problem)

@@ -18,13 +18,13 @@ from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.cli.reach import Access
 from rmqha.event_file import Event
 from rmqha.nodes.any_port import AnyPortLook
-from rmqha.nodes.poll import UNREACHED, Look, unreached
+from rmqha.nodes.poll import UNREACHED, NodeClient, unreached
 
 HOURS = 24.0
 """How far back, by default."""
 
 
-async def asked(look: Look) -> list[Event]:
+async def asked(look: NodeClient) -> list[Event]:
     """Ask a node for its events.
 
     @raise ValueError: If what answers has none.

@@ -14,12 +14,12 @@ from rmqha.cli.common import FAILED, JSON, UNREACHABLE, complain, in_reactor, st
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.cli.reach import Access
 from rmqha.nodes.any_port import AnyPortLook
-from rmqha.nodes.poll import UNREACHED, Look, unreached
+from rmqha.nodes.poll import UNREACHED, NodeClient, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
 
 
-async def rows_of(look: Look) -> list[dict[str, Any]]:
+async def rows_of(look: NodeClient) -> list[dict[str, Any]]:
     """What is kept, and for whom.
 
     @raise ValueError: If this is no node with slots.
@@ -31,7 +31,7 @@ async def rows_of(look: Look) -> list[dict[str, Any]]:
     return rows
 
 
-async def drop_slot(look: Look, replica: str) -> str:
+async def drop_slot(look: NodeClient, replica: str) -> str:
     """Have no files kept any more for a replica.
 
     @return: Why not; empty if it was done.
@@ -75,7 +75,7 @@ def slots(address: str, drop: str | None, as_json: bool) -> int:
         try:
             async with Access().client(reactor) as client:
                 admin = await AnyPortLook(treq, named, reactor, remoting=client).admin()
-            look = Look(treq, admin, reactor)
+            look = NodeClient(treq, admin, reactor)
             why = "" if drop is None else await drop_slot(look, drop)
             if why:
                 complain(f"{address}: {why}")

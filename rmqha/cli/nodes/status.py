@@ -29,7 +29,7 @@ from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.find import known_to
-from rmqha.nodes.poll import Look, Seen
+from rmqha.nodes.poll import NodeClient, Seen
 from rmqha.nodes.summary import (
     attention,
     behind_of,
@@ -205,14 +205,14 @@ class View:
                 complain(seen.problem)
 
 
-async def polled(looks: Sequence[Look]) -> list[tuple[str, Seen]]:
+async def polled(looks: Sequence[NodeClient]) -> list[tuple[str, Seen]]:
     """Ask several nodes at once."""
     answers = await gatherResults([ensureDeferred(look.once()) for look in looks])
     return [(look.address, seen) for look, seen in zip(looks, answers, strict=True)]
 
 
 async def watch(
-    looks: Callable[[], Awaitable[Sequence[Look]]],
+    looks: Callable[[], Awaitable[Sequence[NodeClient]]],
     view: View,
     clock: IReactorTime,
     *,

@@ -18,7 +18,7 @@ from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.events import asked, tell
 from rmqha.cli.nodes.slots import drop_slot, rows_of, table_of
 from rmqha.event_file import Event, append, event_path
-from rmqha.nodes.poll import Look
+from rmqha.nodes.poll import NodeClient
 from tests.cli.command import CommandTestCase
 from tests.cli.nodes.test_status import Node
 from tests.support.commands import nobody, rmqha
@@ -61,10 +61,10 @@ class EventsTests(CommandTestCase):
 
     def test_asked(self) -> None:
         """A node tells its own; one of an older version has none."""
-        look = Look(StubTreq(AdminSite(Node())), "127.0.0.1:10914", Clock())
+        look = NodeClient(StubTreq(AdminSite(Node())), "127.0.0.1:10914", Clock())
         found = self.successResultOf(ensureDeferred(asked(look)))
         self.assertEqual(found, [Event(1_700_000_000_000, "state", "serving")])
-        old = Look(StubTreq(Resource()), "127.0.0.1:10914", Clock())
+        old = NodeClient(StubTreq(Resource()), "127.0.0.1:10914", Clock())
         self.failureResultOf(ensureDeferred(asked(old)), ValueError)
 
     def test_stopped(self) -> None:
@@ -108,8 +108,8 @@ class SlotsOfNodeTests(CommandTestCase):
     def setUp(self) -> None:
         self.node: Node = Keeping()
 
-    def look(self) -> Look:
-        return Look(StubTreq(AdminSite(self.node)), "127.0.0.1:10914", Clock())
+    def look(self) -> NodeClient:
+        return NodeClient(StubTreq(AdminSite(self.node)), "127.0.0.1:10914", Clock())
 
     def test_rows(self) -> None:
         """All that is known of each is shown, with times that can be read."""

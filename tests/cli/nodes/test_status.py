@@ -21,7 +21,7 @@ from twisted.web.server import Request
 from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.status import Copying, View, watch
 from rmqha.health import HealthReason
-from rmqha.nodes.poll import Look, Seen
+from rmqha.nodes.poll import NodeClient, Seen
 from tests.cli.command import CommandTestCase
 from tests.support.commands import nobody, rmqha
 from tests.support.effort import slow
@@ -102,11 +102,11 @@ class LookTests(CommandTestCase):
         self.node = Node()
         self.clock = Clock()
 
-    def look(self, client: Any = None) -> Look:
+    def look(self, client: Any = None) -> NodeClient:
         """A look at the node, or whatever a client says."""
-        return Look(client or StubTreq(AdminSite(self.node)), "127.0.0.1:10914", self.clock)
+        return NodeClient(client or StubTreq(AdminSite(self.node)), "127.0.0.1:10914", self.clock)
 
-    async def found(self) -> list[Look]:
+    async def found(self) -> list[NodeClient]:
         return [self.look()]
 
     def once(self, client: Any = None) -> Seen:
