@@ -21,7 +21,7 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.next_steps import UNREACHED, advice
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 from rmqha.nodes.summary import STOCK, name_of, state_of
 from rmqha.store.offline.client_ledger import ClientLedger
 from rmqha.store.offline.verify import running_notes
@@ -70,7 +70,7 @@ def doctor(
 def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
     address = checked(named)
 
-    async def run(reactor: Any) -> Seen:
+    async def run(reactor: Any) -> PollResult:
         async with Access(tls=tls).client(reactor) as client:
             return await AnyPortLook(treq, address, reactor, remoting=client).once()
 

@@ -26,7 +26,7 @@ from rmqha.errors import BodyInvalid, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.remoting.ha_port import Address, keeps_slaves
 from rmqha.nodes.find import admin_of
-from rmqha.nodes.poll import UNREACHED, NodeClient, Seen, unreached
+from rmqha.nodes.poll import UNREACHED, NodeClient, PollResult, unreached
 from rmqha.nodes.summary import STOCK
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting.bodies.route import KvTable
@@ -171,20 +171,20 @@ class AnyPortLook(NodeClient):
     # Its client port, where that has answered.
     _client: str = field(default="", init=False)
 
-    async def once(self) -> Seen:
+    async def once(self) -> PollResult:
         """Ask for its health and its status; where there is no admin port, as RocketMQ's nodes have
         none, what it tells its clients is the status.
         """
         await self.find()
         if self._row is not None:
-            return Seen("", self._row)
+            return PollResult("", self._row)
         if self._why:
-            return Seen(self._why, None)
+            return PollResult(self._why, None)
         seen = await super().once()
         if seen.status is not None or not self._client:
             return seen
         told = f"it serves clients at {self._client}; adminListenAddress says who may ask for more"
-        return Seen(f"{seen.problem}; {told}", None)
+        return PollResult(f"{seen.problem}; {told}", None)
 
     async def admin(self) -> str:
         """Where its admin port is.

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 from rmqha.nodes.summary import STOCK, attention
 
 
@@ -116,7 +116,7 @@ def next_step(reason: str) -> NextStep | None:
     return NEXT_STEPS.get(max(found, key=len, default=""))
 
 
-def advice(node: str, seen: Seen) -> Iterator[tuple[str, NextStep | None]]:
+def advice(node: str, seen: PollResult) -> Iterator[tuple[str, NextStep | None]]:
     """What is wrong with a node, and what comes next; after that what should be looked at.
 
     @param node: The address that a person gave.

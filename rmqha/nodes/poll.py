@@ -26,7 +26,7 @@ UNREACHED = (*LATE, error.ConnectError, OSError, ResponseFailed)
 
 
 @frozen
-class Seen:
+class PollResult:
     """The result of one poll of a node.
 
     @ivar problem: Why the node is unhealthy, or cannot be reached; empty if it is healthy.
@@ -54,20 +54,20 @@ class NodeClient:
     clock: IReactorTime
     most: int = MOST_BYTES
 
-    async def once(self) -> Seen:
+    async def once(self) -> PollResult:
         """Ask for its health and its status."""
         try:
             code, health = await self.get("healthz")
             status_code, status = await self.get("status")
         except (*UNREACHED, ValueError) as failed:
-            return Seen(unreached(self.address, failed), None)
+            return PollResult(unreached(self.address, failed), None)
         if status_code != 200:
-            return Seen(f"{self.address} answers /status with {status_code}", None)
+            return PollResult(f"{self.address} answers /status with {status_code}", None)
         if code == 200:
-            return Seen("", status)
+            return PollResult("", status)
         reason = health.get("reason") or f"/healthz answers {code}"
         reasons = [each for each in health.get("reasons") or () if isinstance(each, dict)]
-        return Seen(f"{self.address} is unhealthy: {reason}", status, reasons)
+        return PollResult(f"{self.address} is unhealthy: {reason}", status, reasons)
 
     async def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Ask for one page.

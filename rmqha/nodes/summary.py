@@ -13,7 +13,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from rmqha.config.load import NAMESRV
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 
 Status = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def size(count: float | None) -> str:
     return "unknown" if count is None else decimal(int(count))
 
 
-def lines(seen: Seen) -> list[tuple[str, str]]:
+def lines(seen: PollResult) -> list[tuple[str, str]]:
     """The six lines of a node, each with its name, and that of its set if it is a member of one."""
     status = seen.status or {}
     body = brokers_and_masters(status) if status.get("role") == NAMESRV else _broker(status)

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.admin.http import AdminSite
 from rmqha.errors import RemotingUnreachable
 from rmqha.nodes.any_port import AnyPortLook
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 from rmqha.wire.remoting.bodies.route import ClusterInfo, KvTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -78,7 +78,7 @@ class Hosts:
 class AnyPortTests(SynchronousTestCase):
     """One node, named by one of its ports."""
 
-    def look(self, hosts: Hosts, port: int, **more: Any) -> tuple[Seen, AnyPortLook]:
+    def look(self, hosts: Hosts, port: int, **more: Any) -> tuple[PollResult, AnyPortLook]:
         asked: Any = hosts
         more |= {"remoting": asked, "is_ha_port": hosts.is_ha_port}
         look = AnyPortLook(asked, f"{HOST}:{port}", Clock(), **more)
@@ -94,7 +94,7 @@ class AnyPortTests(SynchronousTestCase):
             hosts = Hosts({20911: (OURS, keys)}, admin=admin)
             for port in (20911, 20912, admin):
                 seen, look = self.look(hosts, port)
-                self.assertEqual(seen, Seen("", Node().status()), port)
+                self.assertEqual(seen, PollResult("", Node().status()), port)
                 self.assertEqual(look.address, f"{HOST}:{admin}")
             seen, _ = self.look(hosts, 20911, is_client=True)
             self.assertEqual(seen.problem, "")
@@ -126,7 +126,9 @@ class AnyPortTests(SynchronousTestCase):
         self.assertEqual(hosts.told, {10911})
         hosts = Hosts({10911: (STOCK, KEYS | {"haListenPort": "7000"})}, ha=7000)
         seen, _ = self.look(hosts, 7000)
-        self.assertEqual(seen, Seen("10.0.0.1:7000 is an HA port: name the client port", None))
+        self.assertEqual(
+            seen, PollResult("10.0.0.1:7000 is an HA port: name the client port", None)
+        )
         self.assertEqual(hosts.told, {6999})
 
     def test_name_servers(self) -> None:
@@ -149,4 +151,4 @@ class AnyPortTests(SynchronousTestCase):
     def test_nobody(self) -> None:
         """Where nothing answers that is said of the port that was named."""
         seen, _ = self.look(Hosts(), 20914)
-        self.assertEqual(seen, Seen(f"10.0.0.1:20914 cannot be reached: {REFUSED}", None))
+        self.assertEqual(seen, PollResult(f"10.0.0.1:20914 cannot be reached: {REFUSED}", None))

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.nodes.facts import facts_of
 from rmqha.nodes.next_steps import advice, next_step
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 from rmqha.nodes.runtime_facts import runtime_facts
 from tests.nodes.test_summary import MASTER, NAMESRV, SLAVE
 
@@ -124,9 +124,9 @@ class RuntimeFactsTests(SynchronousTestCase):
         self.assertEqual([fact.name for fact in facts], ["state"])
 
 
-def seen(*names: str, **status: object) -> Seen:
+def seen(*names: str, **status: object) -> PollResult:
     """A node with some reasons."""
-    return Seen("unhealthy", status, [{"name": name, "text": "so it is"} for name in names])
+    return PollResult("unhealthy", status, [{"name": name, "text": "so it is"} for name in names])
 
 
 class NextStepTests(SynchronousTestCase):
@@ -156,7 +156,7 @@ class NextStepTests(SynchronousTestCase):
 
     def test_stock(self) -> None:
         """Of a node of RocketMQ it is said that nothing is known, and who knows."""
-        row = Seen("", {"product": "stock", "reason": "stock, no admin port"})
+        row = PollResult("", {"product": "stock", "reason": "stock, no admin port"})
         ((text, step),) = advice("10.0.0.1:10911", row)
         self.assertIn("stock, no admin port: whether anything is wrong", text)
         assert step is not None
@@ -165,5 +165,5 @@ class NextStepTests(SynchronousTestCase):
     def test_attention(self) -> None:
         """What is not wrong yet comes last, without a command; a node that is well has nothing."""
         status = {"retention": {"diskUse": 0.82}}
-        self.assertEqual([("disk 82% full", None)], list(advice("a", Seen("", status))))
-        self.assertEqual([], list(advice("a", Seen("", {}))))
+        self.assertEqual([("disk 82% full", None)], list(advice("a", PollResult("", status))))
+        self.assertEqual([], list(advice("a", PollResult("", {}))))

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
-from rmqha.nodes.poll import TIMEOUT, NodeClient, Seen
+from rmqha.nodes.poll import TIMEOUT, NodeClient, PollResult
 from tests.cli.nodes.test_status import Page
 
 
@@ -46,13 +46,13 @@ class SlowAnswerTests(SynchronousTestCase):
         found, _, clock = self.asked(b"{")
         self.assertNoResult(found)
         clock.advance(TIMEOUT)
-        seen: Seen = self.successResultOf(found)
+        seen: PollResult = self.successResultOf(found)
         self.assertEqual(seen.problem, "10.0.0.1:10914 did not answer within 5 seconds")
 
     def test_large(self) -> None:
         """One that is larger than any status is not read to its end."""
         found, _, _ = self.asked(b"{" + b" " * 1000)
-        seen: Seen = self.successResultOf(found)
+        seen: PollResult = self.successResultOf(found)
         self.assertIn("/healthz has more than 1000 bytes", seen.problem)
 
     def test_deep(self) -> None:
@@ -60,5 +60,5 @@ class SlowAnswerTests(SynchronousTestCase):
         root = Resource()
         root.putChild(b"healthz", Page("[" * 100_000))
         found = ensureDeferred(NodeClient(StubTreq(root), "10.0.0.1:10914", Clock()).once())
-        seen: Seen = self.successResultOf(found)
+        seen: PollResult = self.successResultOf(found)
         self.assertIn("is not an admin port of rmqha", seen.problem)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.cli.nodes.arguments import exit_code
 from rmqha.cli.nodes.status import several
 from rmqha.nodes.find import admin_of, brokers_in
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 from rmqha.nodes.summary import attention, duration, lines
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo
 
@@ -79,7 +79,7 @@ NAMESRV: dict[str, Any] = {
 
 class LinesTests(SynchronousTestCase):
     def told(self, status: dict[str, Any], problem: str = "") -> dict[str, str]:
-        found = lines(Seen(problem, status))
+        found = lines(PollResult(problem, status))
         self.assertEqual(len(found), 6)
         return dict(found)
 
@@ -150,7 +150,7 @@ class LinesTests(SynchronousTestCase):
         status = MASTER | {"controller": member | known}
         self.assertEqual(
             "member 2, master, epoch 7; in sync 1, 2; controller 10.0.0.9:9878 leads",
-            dict(lines(Seen("", status)))["set"],
+            dict(lines(PollResult("", status)))["set"],
         )
         etcd = {
             "lease": {"secondsLeft": 2.25},
@@ -167,13 +167,13 @@ class LinesTests(SynchronousTestCase):
         self.assertEqual(
             "member 2, slave, epoch 7; in sync 1, 3; lease for 2.2 s; "
             "etcd b:2379 answers in 3.4 ms",
-            dict(lines(Seen("", status)))["set"],
+            dict(lines(PollResult("", status)))["set"],
         )
         away = {"lease": {"secondsLeft": None}, "etcd": {"latencySeconds": None, "members": []}}
         status = SLAVE | {"controller": member | {"state": "fenced"} | away}
         self.assertEqual(
             "member 2, fenced, epoch 7; no lease; no etcd answers",
-            dict(lines(Seen("", status)))["set"],
+            dict(lines(PollResult("", status)))["set"],
         )
 
     def test_namesrv(self) -> None:
@@ -270,10 +270,10 @@ class SeveralTests(SynchronousTestCase):
         """Each node has a row, one that does not answer too."""
         console = Console(file=io.StringIO(), width=250)
         rows = [
-            ("10.0.0.1:10914", Seen("", MASTER)),
-            ("10.0.0.2:10914", Seen("", SLAVE)),
-            ("10.0.0.3:9879", Seen("", NAMESRV)),
-            ("10.0.0.4:10914", Seen("10.0.0.4:10914 cannot be reached: refused", None)),
+            ("10.0.0.1:10914", PollResult("", MASTER)),
+            ("10.0.0.2:10914", PollResult("", SLAVE)),
+            ("10.0.0.3:9879", PollResult("", NAMESRV)),
+            ("10.0.0.4:10914", PollResult("10.0.0.4:10914 cannot be reached: refused", None)),
         ]
         console.print(several(rows), markup=False)
         said = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
@@ -301,6 +301,6 @@ class SeveralTests(SynchronousTestCase):
 
     def test_codes(self) -> None:
         """Unhealthy and unreachable end a command in different ways."""
-        self.assertEqual(exit_code(Seen("", MASTER)), 0)
-        self.assertEqual(exit_code(Seen("disk-full", MASTER)), 1)
-        self.assertEqual(exit_code(Seen("refused", None)), 3)
+        self.assertEqual(exit_code(PollResult("", MASTER)), 0)
+        self.assertEqual(exit_code(PollResult("disk-full", MASTER)), 1)
+        self.assertEqual(exit_code(PollResult("refused", None)), 3)

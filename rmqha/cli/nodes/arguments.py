@@ -9,7 +9,7 @@ import click
 from rmqha.cli.common import FAILED, UNREACHABLE
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.net.remoting.client import with_port
-from rmqha.nodes.poll import Seen
+from rmqha.nodes.poll import PollResult
 
 DEFAULT_ADDRESS = "127.0.0.1:10914"
 """C{adminListenAddress} and C{adminListenPort} of a node with no configuration."""
@@ -29,7 +29,7 @@ def checked(address: str) -> str:
     return whole
 
 
-def exit_code(seen: Seen) -> int:
+def exit_code(seen: PollResult) -> int:
     """What a command that showed it ends with."""
     if seen.status is None:
         return UNREACHABLE

@@ -29,7 +29,7 @@ from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.find import known_to
-from rmqha.nodes.poll import NodeClient, Seen
+from rmqha.nodes.poll import NodeClient, PollResult
 from rmqha.nodes.summary import (
     attention,
     behind_of,
@@ -50,7 +50,7 @@ COLUMNS = (
 )
 
 
-def shown(seen: Seen) -> Table:
+def shown(seen: PollResult) -> Table:
     """The six lines of a node."""
     table = Table.grid(padding=(0, 2))
     for name, text in lines(seen):
@@ -58,7 +58,7 @@ def shown(seen: Seen) -> Table:
     return table
 
 
-def several(all_seen: Sequence[tuple[str, Seen]]) -> Table:
+def several(all_seen: Sequence[tuple[str, PollResult]]) -> Table:
     """A row for each of several nodes.
 
     @param all_seen: Each node's address, and what it answered.
@@ -172,7 +172,7 @@ class View:
     everything: bool = False
     _copying: Copying = field(factory=Copying, init=False)
 
-    def of(self, all_seen: Sequence[tuple[str, Seen]], now: float) -> RenderableType:
+    def of(self, all_seen: Sequence[tuple[str, PollResult]], now: float) -> RenderableType:
         """What there is to see.
 
         @param all_seen: Each node's address, and what it answered.
@@ -187,7 +187,7 @@ class View:
         bar = self._copying.bar(seen.status, now)
         return Group(*tables, *([bar] if bar is not None and self.console.is_terminal else []))
 
-    def show(self, all_seen: Sequence[tuple[str, Seen]], now: float) -> None:
+    def show(self, all_seen: Sequence[tuple[str, PollResult]], now: float) -> None:
         """Print it; on stderr what it does not tell, why a node is unhealthy or was not reached."""
         if self.as_json:
             for address, seen in all_seen:
@@ -205,7 +205,7 @@ class View:
                 complain(seen.problem)
 
 
-async def polled(looks: Sequence[NodeClient]) -> list[tuple[str, Seen]]:
+async def polled(looks: Sequence[NodeClient]) -> list[tuple[str, PollResult]]:
     """Ask several nodes at once."""
     answers = await gatherResults([ensureDeferred(look.once()) for look in looks])
     return [(look.address, seen) for look, seen in zip(looks, answers, strict=True)]
@@ -218,7 +218,7 @@ async def watch(
     *,
     interval: float | None,
     times: int | None,
-) -> list[tuple[str, Seen]]:
+) -> list[tuple[str, PollResult]]:
     """Poll nodes once, or repeatedly; on a terminal what is shown stays in its place.
 
     @param looks: Finds the nodes, each time.

@@ -21,7 +21,7 @@ from twisted.web.server import Request
 from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.status import Copying, View, watch
 from rmqha.health import HealthReason
-from rmqha.nodes.poll import NodeClient, Seen
+from rmqha.nodes.poll import NodeClient, PollResult
 from tests.cli.command import CommandTestCase
 from tests.support.commands import nobody, rmqha
 from tests.support.effort import slow
@@ -109,12 +109,12 @@ class LookTests(CommandTestCase):
     async def found(self) -> list[NodeClient]:
         return [self.look()]
 
-    def once(self, client: Any = None) -> Seen:
-        seen: Seen = self.successResultOf(ensureDeferred(self.look(client).once()))
+    def once(self, client: Any = None) -> PollResult:
+        seen: PollResult = self.successResultOf(ensureDeferred(self.look(client).once()))
         return seen
 
     def printed(
-        self, *seen: Seen, as_json: bool = False, everything: bool = True
+        self, *seen: PollResult, as_json: bool = False, everything: bool = True
     ) -> tuple[str, str]:
         """What is shown on stdout and on stderr."""
         out, err = io.StringIO(), io.StringIO()
@@ -127,7 +127,7 @@ class LookTests(CommandTestCase):
     def test_well(self) -> None:
         """A node that is well has no problem, and all of its status is shown."""
         seen = self.once()
-        self.assertEqual(seen, Seen("", self.node.status()))
+        self.assertEqual(seen, PollResult("", self.node.status()))
         out, err = self.printed(seen)
         self.assertEqual(err, "")
         for text in ("12345", "address a:1, probes 2", "10.0.0.1:5", "10.0.0.2:6", "[odd]"):
@@ -203,7 +203,7 @@ class LookTests(CommandTestCase):
         out = io.StringIO()
         view = View(console=Console(file=out), as_json=True)
         with redirect_stdout(out):
-            done: Deferred[list[tuple[str, Seen]]] = ensureDeferred(
+            done: Deferred[list[tuple[str, PollResult]]] = ensureDeferred(
                 watch(self.found, view, self.clock, interval=2.0, times=3)
             )
             for looks in (1, 2):
@@ -220,7 +220,7 @@ class LookTests(CommandTestCase):
         """There what is shown is replaced, and does not scroll."""
         out = io.StringIO()
         view = View(console=Console(file=out, force_terminal=True, width=100, height=20))
-        done: Deferred[list[tuple[str, Seen]]] = ensureDeferred(
+        done: Deferred[list[tuple[str, PollResult]]] = ensureDeferred(
             watch(self.found, view, self.clock, interval=2.0, times=2)
         )
         self.clock.advance(2.0)
@@ -232,7 +232,7 @@ class LookTests(CommandTestCase):
         seen = self.once()
         out, _ = self.printed(seen, everything=False)
         self.assertEqual(len(out.splitlines()), 6)
-        out, err = self.printed(seen, Seen("it is away", None), everything=False)
+        out, err = self.printed(seen, PollResult("it is away", None), everything=False)
         self.assertEqual((len(out.splitlines()), err), (3, ""))
         self.assertIn("it is away", out)
 
