@@ -15,7 +15,7 @@ from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
 
 
 @frozen(kw_only=True)
-class ControllerSeen:
+class ControllerStatus:
     """One controller.
 
     @ivar address: C{host:port}.
@@ -42,7 +42,7 @@ class Overview:
     @ivar sets: Those that were asked for, by name; C{None} for one that is not known.
     """
 
-    controllers: tuple[ControllerSeen, ...]
+    controllers: tuple[ControllerStatus, ...]
     leader: str
     sets: Mapping[str, ReplicasInfo | None]
 
@@ -88,8 +88,8 @@ async def look(group: ControllerGroup, names: Sequence[str]) -> Overview:
     )
 
 
-async def _seen(group: ControllerGroup, address: str) -> ControllerSeen:
+async def _seen(group: ControllerGroup, address: str) -> ControllerStatus:
     try:
-        return ControllerSeen(address=address, leader=await group.leader_by(address))
+        return ControllerStatus(address=address, leader=await group.leader_by(address))
     except UNHEARD as error:
-        return ControllerSeen(address=address, trouble=str(error))
+        return ControllerStatus(address=address, trouble=str(error))

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rmqha.cli.common import FAILED, JSON, TLS, UNREACHABLE, complain, stdout
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
-from rmqha.controller.overview import ControllerSeen, Overview, look, members
+from rmqha.controller.overview import ControllerStatus, Overview, look, members
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
@@ -54,7 +54,7 @@ def set_table(found: ReplicasInfo, more: Mapping[str, Mapping[int, object]]) -> 
     return table
 
 
-def _state(seen: ControllerSeen) -> str:
+def _state(seen: ControllerStatus) -> str:
     if seen.trouble:
         return seen.trouble
     if seen.leads:
