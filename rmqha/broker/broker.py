@@ -32,7 +32,7 @@ from rmqha.broker.admin.runtime_info import Runtime
 from rmqha.broker.admin.statistics import Statistics
 from rmqha.broker.admin.topics_and_groups import Administration
 from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
-from rmqha.broker.clients.registry import Member, Present
+from rmqha.broker.clients.registry import ClientRegistry, Member
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.duplicate_id import DuplicateIdCheck
 from rmqha.broker.cluster.fencing import Fencing
@@ -172,7 +172,7 @@ class Broker(BrokerState, NodePart):
         ha: Callable[[], HaStatus] = lambda: HaStatus(master=False),
         told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None,
         slave_listens: Callable[[str, int], None] = lambda host, port: None,
-        present: Present | None = None,
+        present: ClientRegistry | None = None,
         epochs: MasterEpochs | None = None,
         doubt: Doubt = trusted,
         tables: CheckedTables | None = None,
@@ -205,7 +205,7 @@ class Broker(BrokerState, NodePart):
             reactor,
             in_thread,
             files=tables or CheckedTables(settings.store.root),
-            present=present or Present(),
+            present=present or ClientRegistry(),
             epochs=epochs or MasterEpochs(store.settings.root, in_thread),
         )
         self._orders = OrderFile(self.order, self.offsets, self.files)

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from attrs import define, evolve, field
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.broker.clients.registry import Present
+from rmqha.broker.clients.registry import ClientRegistry
 from rmqha.broker.messages import Messages
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Meters
@@ -59,7 +59,7 @@ class BrokerState:
         in_thread: InThread,
         *,
         files: CheckedTables,
-        present: Present,
+        present: ClientRegistry,
         epochs: MasterEpochs,
     ) -> None:
         """@raise FileUnreadable: If the system does not let one of the tables be read.

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from rmqha.admin.events import Facts
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
-from rmqha.broker.clients.registry import Present
+from rmqha.broker.clients.registry import ClientRegistry
 from rmqha.broker.ports import ClientPorts
 from rmqha.broker.tables.current_settings import CHANGEABLE, changes_between, with_changes
 from rmqha.config.settings import Settings
@@ -126,7 +126,7 @@ class Node(Process):
         self.accounts = self._configured_accounts()
         self.credentials = read_credentials(settings.access.credentials)
         self.broker: Broker | None = None
-        self._present = Present()
+        self._present = ClientRegistry()
         self._tables: CheckedTables | None = None
         self.epochs = MasterEpochs(settings.store.root, self._in_thread)
         self.truncated = 0

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from rmqha.broker.clients.heartbeats import Heartbeats
-from rmqha.broker.clients.registry import Consumers, Present, Producers
+from rmqha.broker.clients.registry import ClientRegistry, Consumers, Producers
 from rmqha.broker.consuming.consumer_progress import Progress
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
@@ -111,7 +111,7 @@ class Consuming:
             clock,
             now,
             files=CheckedTables(store.settings.root),
-            present=Present(self.producers, self.consumers),
+            present=ClientRegistry(self.producers, self.consumers),
             epochs=MasterEpochs(store.settings.root, now),
         )
         self.topics, self.groups = self.state.topics, self.state.groups

@@ -262,7 +262,7 @@ class Consumers(_Groups[ConsumerGroup]):
 
 
 @define(eq=False)
-class Present:
+class ClientRegistry:
     """All who are there.  They stay when a slave's repair makes a new broker: they say what they
     want every half minute, and would get nothing meanwhile.
     """
