@@ -51,7 +51,7 @@ def _keys(strict: bool) -> Literal["bare", "quoted"]:
 
 
 @define(eq=False)
-class Questions:
+class RouteRequests:
     """Answers who has what.
 
     @ivar ordered: Whether routes tell the queues of ordered topics (C{orderMessageEnable}).
@@ -117,7 +117,7 @@ class Questions:
 
 
 @define(eq=False)
-class Changes:
+class AdminRequests:
     """Changes what there is, for administrators."""
 
     table: RouteTable

@@ -27,7 +27,7 @@ from rmqha.config.settings import NamesrvSettings
 from rmqha.config.vocabulary import NAMESRV_FILE
 from rmqha.errors import RequestRefused
 from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
-from rmqha.namesrv.requests import Changes, KvRequests, Questions
+from rmqha.namesrv.requests import AdminRequests, KvRequests, RouteRequests
 from rmqha.namesrv.routes import EXPIRY, BrokerRegistration, Gone, Registered, RouteTable
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting import config_changes
@@ -326,8 +326,8 @@ class NameServer(NodePart):
         self.needs: dict[int, Need] = {}
         for part in (
             Registrations(self.table, kv, clock),
-            Questions(self.table, kv, lambda: self.configuration.settings.order_messages),
-            Changes(self.table),
+            RouteRequests(self.table, kv, lambda: self.configuration.settings.order_messages),
+            AdminRequests(self.table),
             KvRequests(kv),
             self.configuration,
         ):
