@@ -59,7 +59,7 @@ class BrokerRegistration:
 
 
 @frozen(kw_only=True)
-class Registered:
+class RegistrationResult:
     """What a registration is answered, and what it changed.
 
     @ivar master: For a slave whose master is live, and for a master that is refused: the live
@@ -83,7 +83,7 @@ class Registered:
 
 
 @frozen
-class Gone:
+class LostBroker:
     """A broker that is no longer live.
 
     @ivar channel: What it had registered over.
@@ -113,7 +113,7 @@ class RouteTable:
 
     # --- brokers come and go --------------------------------------------------
 
-    def register(self, broker: BrokerRegistration, now: float) -> Registered:
+    def register(self, broker: BrokerRegistration, now: float) -> RegistrationResult:
         """A broker is there, with these topics.
 
         A name's topics are those of its least id.  That is its master; while there is none, a
@@ -153,7 +153,7 @@ class RouteTable:
         gone = self._live.pop(replaced, None) if replaced is not None else None
         master = data.broker_addrs.get(MASTER)
         source = self._live.get(master) if master is not None and broker.id != MASTER else None
-        return Registered(
+        return RegistrationResult(
             master=None if source is None else master,
             ha=None if source is None else source.broker.ha_address,
             epoch=None if source is None else source.broker.epoch,
@@ -172,13 +172,13 @@ class RouteTable:
             return None
         return address if self._live[address].broker.epoch > broker.epoch else None
 
-    def _refuse(self, broker: BrokerRegistration, higher: str, now: float) -> Registered:
+    def _refuse(self, broker: BrokerRegistration, higher: str, now: float) -> RegistrationResult:
         """Keep a master out of the routes, and note that it is there."""
         self._remove(broker.address)
         new = broker.address not in self._refused
         self._refused[broker.address] = _Known(evolve(broker, topics=()), now)
         live = self._live[higher].broker
-        return Registered(
+        return RegistrationResult(
             master=higher, ha=live.ha_address, epoch=live.epoch, new=new, refused=True
         )
 
@@ -216,12 +216,12 @@ class RouteTable:
         self._remove(address)
         return True
 
-    def closed(self, channel: object) -> list[Gone]:
+    def closed(self, channel: object) -> list[LostBroker]:
         """A connection is gone, and the brokers that registered over it with it."""
         self._forget_refused(lambda row: row.broker.channel is channel)
         return self._remove_if(lambda live: live.broker.channel is channel)
 
-    def expire(self, now: float) -> list[Gone]:
+    def expire(self, now: float) -> list[LostBroker]:
         """Remove the brokers that were silent for too long."""
         self._forget_refused(lambda row: now - row.seen > row.broker.expiry)
         return self._remove_if(lambda live: now - live.seen > live.broker.expiry)
@@ -231,9 +231,9 @@ class RouteTable:
             if condition(row):
                 del self._refused[address]
 
-    def _remove_if(self, condition: Callable[[_Known], bool]) -> list[Gone]:
+    def _remove_if(self, condition: Callable[[_Known], bool]) -> list[LostBroker]:
         found = [
-            Gone(live.broker.name, address, live.broker.channel)
+            LostBroker(live.broker.name, address, live.broker.channel)
             for address, live in self._live.items()
             if condition(live)
         ]

@@ -28,7 +28,13 @@ from rmqha.config.vocabulary import NAMESRV_FILE
 from rmqha.errors import RequestRefused
 from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.requests import AdminRequests, KvRequests, RouteRequests
-from rmqha.namesrv.routes import EXPIRY, BrokerRegistration, Gone, Registered, RouteTable
+from rmqha.namesrv.routes import (
+    EXPIRY,
+    BrokerRegistration,
+    LostBroker,
+    RegistrationResult,
+    RouteTable,
+)
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.calls import refused_rows
@@ -129,7 +135,7 @@ class Registrations:
         )
 
     def _tell(
-        self, header: RegisterBrokerRequest, found: Registered, connection: RemotingProtocol
+        self, header: RegisterBrokerRequest, found: RegistrationResult, connection: RemotingProtocol
     ) -> None:
         who = {"name": header.broker_name, "id": header.broker_id, "address": header.broker_addr}
         epoch = header.master_epoch or 0
@@ -388,7 +394,7 @@ class NameServer(NodePart):
         for gone in self.table.closed(connection):
             self._tell(gone, "closed its connection")
 
-    def _tell(self, gone: Gone, why: str) -> None:
+    def _tell(self, gone: LostBroker, why: str) -> None:
         self._log.warn(
             "Removed broker {name} at {address} from the routes: it {why}",
             name=gone.name,

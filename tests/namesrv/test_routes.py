@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.namesrv.routes import BrokerRegistration, Gone, Registered, RouteTable
+from rmqha.namesrv.routes import BrokerRegistration, LostBroker, RegistrationResult, RouteTable
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import QueueData
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -48,11 +48,13 @@ class RouteTests(SynchronousTestCase):
 
     def test_slave_is_told_its_master(self) -> None:
         """A slave hears where its master is, once that is live; a master hears nothing."""
-        self.assertEqual(self.table.register(registration(SLAVE, 1), 0.0), Registered(new=True))
-        self.assertEqual(self.table.register(registration(), 0.0), Registered(new=True))
+        self.assertEqual(
+            self.table.register(registration(SLAVE, 1), 0.0), RegistrationResult(new=True)
+        )
+        self.assertEqual(self.table.register(registration(), 0.0), RegistrationResult(new=True))
         self.assertEqual(
             self.table.register(registration(SLAVE, 1), 1.0),
-            Registered(master=MASTER, ha="10.0.0.1:10912", epoch=0),
+            RegistrationResult(master=MASTER, ha="10.0.0.1:10912", epoch=0),
         )
 
     def test_topics_stay_until_they_change(self) -> None:
@@ -107,7 +109,7 @@ class RouteTests(SynchronousTestCase):
         for seconds, new in ((2.0, True), (3.0, False)):
             self.assertEqual(
                 self.table.register(registration(MASTER, 0, "t", "u", epoch=1), seconds),
-                Registered(master=other, ha=other, epoch=2, new=new, refused=True),
+                RegistrationResult(master=other, ha=other, epoch=2, new=new, refused=True),
             )
         self.assertEqual(self.addresses(), {0: other})
         self.assertIsNone(self.table.route("u"))
@@ -175,7 +177,7 @@ class RouteTests(SynchronousTestCase):
             self.table.seen(MASTER, DataVersion(counter=1), 18.0), DataVersion(counter=1)
         )
         self.table.seen(MASTER, DataVersion(counter=2), 27.0)
-        self.assertEqual(self.table.expire(28.5), [Gone("broker-a", MASTER, self)])
+        self.assertEqual(self.table.expire(28.5), [LostBroker("broker-a", MASTER, self)])
         self.assertIsNone(self.table.route("t"))
 
     def test_closed(self) -> None:
@@ -183,7 +185,7 @@ class RouteTests(SynchronousTestCase):
         self.table.register(registration(MASTER, 0, "t", channel="old"), 0.0)
         self.table.register(registration(MASTER, 0, "t", channel="new"), 1.0)
         self.assertEqual((self.table.closed("old"), self.addresses()), ([], {0: MASTER}))
-        self.assertEqual(self.table.closed("new"), [Gone("broker-a", MASTER, "new")])
+        self.assertEqual(self.table.closed("new"), [LostBroker("broker-a", MASTER, "new")])
 
     def test_write_permission(self) -> None:
         """Wiping ends with the next change of the topics, or when it is undone."""
