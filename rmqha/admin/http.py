@@ -136,7 +136,7 @@ class Described(Protocol):
         """
 
 
-class OfNode(Resource):
+class NodeResource(Resource):
     """Something of a node that is asked for."""
 
     isLeaf = True
@@ -285,7 +285,7 @@ class Gathered(Resource):
         )
 
 
-class SlotsResource(OfNode):
+class SlotsResource(NodeResource):
     """The replicas that files are kept for."""
 
     isLeaf = False
@@ -298,7 +298,7 @@ class SlotsResource(OfNode):
         return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/slots/ADDRESS"]})
 
 
-class SlotResource(OfNode):
+class SlotResource(NodeResource):
     """One of them: it can be dropped."""
 
     def __init__(self, node: Described, address: str) -> None:
@@ -329,7 +329,7 @@ class SlotResource(OfNode):
         return say(request, http.OK, {"dropped": self.address})
 
 
-class PromotionResource(OfNode):
+class PromotionResource(NodeResource):
     """A slave's way to become the master: it is asked whether it may, and then to do it."""
 
     def render(self, request: Request) -> bytes:
