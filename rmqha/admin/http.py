@@ -105,7 +105,7 @@ class Promotable(Protocol):
         """How far that is; C{None} if nobody has asked."""
 
 
-class Described(Protocol):
+class Node(Protocol):
     """A node that can say how it is.
 
     @ivar promotion: Makes it the master; C{None} where that cannot be.
@@ -141,7 +141,7 @@ class NodeResource(Resource):
 
     isLeaf = True
 
-    def __init__(self, node: Described) -> None:
+    def __init__(self, node: Node) -> None:
         super().__init__()
         self.node = node
 
@@ -237,7 +237,7 @@ def send(request: Request, code: int, kind: bytes, body: bytes) -> bytes:
     return b"" if request.method == b"HEAD" else body
 
 
-def health(node: Described, probe: HealthProbe) -> tuple[int, dict[str, Any]]:
+def health(node: Node, probe: HealthProbe) -> tuple[int, dict[str, Any]]:
     """A probe: 200 while nothing makes it fail, else 503 with every reason."""
     wrong = failing(node.health(), probe)
     if not wrong:
@@ -301,7 +301,7 @@ class SlotsResource(NodeResource):
 class SlotResource(NodeResource):
     """One of them: it can be dropped."""
 
-    def __init__(self, node: Described, address: str) -> None:
+    def __init__(self, node: Node, address: str) -> None:
         super().__init__(node)
         self.address = address
 
@@ -375,7 +375,7 @@ class PromotionResource(NodeResource):
 class AdminSite(Resource):
     """The root of the admin port."""
 
-    def __init__(self, node: Described) -> None:
+    def __init__(self, node: Node) -> None:
         super().__init__()
         self.node = node
         for path, probe in PROBES.items():

@@ -94,7 +94,7 @@ def number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-class Measured(Protocol):
+class Node(Protocol):
     """A node as what it has to tell monitors."""
 
     def looked(self) -> Deferred[None]:
@@ -114,7 +114,7 @@ class Scrape:
     @ivar in_thread: Runs what blocks.
     """
 
-    node: Measured
+    node: Node
     clock: IReactorTime
     in_thread: Any
     _waiting: list[Deferred[bytes]] = field(factory=list, init=False)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.admin.http import Described
+from rmqha.admin.http import Node
 from rmqha.event_file import Event
 from rmqha.health import HealthProbe, failing
 from rmqha.nodes.facts import facts_of, refusals_of
@@ -37,7 +37,7 @@ GROUPS_FOR = 10.0
 """Seconds after which groups are looked up again: ten thousand of them take some 50 ms."""
 
 
-class Tells(Described, Protocol):
+class OwnNode(Node, Protocol):
     """A node as what its page needs."""
 
     def groups_behind(self) -> Iterator[GroupRow | None]:
@@ -52,7 +52,7 @@ class OwnPage:
     @ivar now_ms: Milliseconds since 1970.
     """
 
-    node: Tells
+    node: OwnNode
     history: History
     clock: IReactorTime
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)

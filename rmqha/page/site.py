@@ -20,7 +20,7 @@ from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
-from rmqha.admin.http import AdminSite, Described, Gathered, only_reading, say, send
+from rmqha.admin.http import AdminSite, Gathered, Node, only_reading, say, send
 from rmqha.wire.remoting import json_body
 
 HERE = "rmqha.page"
@@ -93,7 +93,7 @@ def numbers(asks: Asks, in_thread: Any) -> Gathered:
 class PageSite(AdminSite):
     """The admin port with the page."""
 
-    def __init__(self, node: Described, *, own: Asks, cluster: Asks, in_thread: Any) -> None:
+    def __init__(self, node: Node, *, own: Asks, cluster: Asks, in_thread: Any) -> None:
         """@param own: Gathers what this node tells of itself.
         @param cluster: And what is told of all.
         @param in_thread: Runs what takes a moment.
