@@ -21,7 +21,15 @@ from rmqha.pipeline.log.errors import (
     RangeBroken,
     SameLog,
 )
-from rmqha.wire.log.published import Cut, Point, Span, Why, parse_point, render_point, render_spans
+from rmqha.wire.log.published import (
+    Cut,
+    CutReason,
+    Point,
+    Span,
+    parse_point,
+    render_point,
+    render_spans,
+)
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.rows import COLUMNS, TORN, comparable, expected, publish, row_of
 
@@ -220,7 +228,7 @@ class TableTests(SynchronousTestCase):
     def test_ranges_can_be_read(self) -> None:
         """A range's row is enough to read it, and no longer for a log that was cut often."""
         store = golden.store("4.9.7")
-        publish(store, snapshot(store)["store"], cuts=(Cut(5, 6), Cut(7, 8, Why.COPY)))
+        publish(store, snapshot(store)["store"], cuts=(Cut(5, 6), Cut(7, 8, CutReason.COPY)))
         options = ReadOptions.parse({"path": store, "visibility": "log", "columns": "topic"})
         ranges = plan(open_stores(options), options)
         found = [Range.from_json(row["range"]) for row in rows(store, table="ranges")]

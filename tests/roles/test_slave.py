@@ -29,7 +29,7 @@ from rmqha.store.log.retention import Retention
 from rmqha.store.published import publish
 from rmqha.store.store import Store
 from rmqha.wire.log.encode import encode
-from rmqha.wire.log.published import Why
+from rmqha.wire.log.published import CutReason
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.following import SIZE, SIZES
@@ -524,9 +524,9 @@ class RepairTests(SlaveCase):
         self.assertEqual([path.read_bytes() for path in kept], [self.before[self.theirs.end :]])
         self.assertFalse((self.root / "rmqha" / "truncate.json").exists())
         self.assertCopied()
-        self.assertEqual(self.cuts(), [(self.theirs.end, Why.CUT)])
+        self.assertEqual(self.cuts(), [(self.theirs.end, CutReason.CUT)])
 
-    def cuts(self) -> list[tuple[int, Why]]:
+    def cuts(self) -> list[tuple[int, CutReason]]:
         """What readers are told of bytes that are gone."""
         point = publish.load(self.root)
         assert point is not None
@@ -657,7 +657,7 @@ class RepairTests(SlaveCase):
         self.reactor.pump([0.01] * 10)
         self.assertFalse(self.marker.exists())
         self.assertCopied()
-        self.assertEqual(self.cuts(), [(0, Why.COPY)])
+        self.assertEqual(self.cuts(), [(0, CutReason.COPY)])
 
     def test_one_copy_aside(self) -> None:
         """A second one is refused, again and again, and nothing is deleted."""

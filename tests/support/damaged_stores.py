@@ -12,7 +12,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.wire.log.published import Why, parse_point, render_point
+from rmqha.wire.log.published import CutReason, parse_point, render_point
 from rmqha.wire.log.record import Message
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected
@@ -75,7 +75,7 @@ class BadInputTestCase(SynchronousTestCase):
         (root / "commitlog" / f"{0:020d}").write_bytes(raw.ljust(size, b"\0"))
         return root
 
-    def cut(self, at: int, why: Why = Why.CUT) -> None:
+    def cut(self, at: int, why: CutReason = CutReason.CUT) -> None:
         """Tell that the golden store's log was cut back."""
         file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))

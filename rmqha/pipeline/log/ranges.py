@@ -28,7 +28,7 @@ from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.log.topic_parts import Weights, chosen_topics, spans_of
 from rmqha.tier.tiered_file import TieredFile
 from rmqha.wire.log.log_identity import LogIdentity
-from rmqha.wire.log.published import Cut, Why
+from rmqha.wire.log.published import Cut, CutReason
 
 _log = getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Range:
     @classmethod
     def from_json(cls, text: str) -> Self:
         fields = json.loads(text)
-        cuts = tuple(Cut(cut["at"], cut["time"], Why(cut["why"])) for cut in fields.pop("cuts"))
+        cuts = tuple(Cut(**{**cut, "why": CutReason(cut["why"])}) for cut in fields.pop("cuts"))
         proofs = tuple((offset, total) for offset, total in fields.pop("proofs"))
         log = LogIdentity.from_json(fields.pop("log"))
         return cls(cuts=cuts, proofs=proofs, log=log, **fields)

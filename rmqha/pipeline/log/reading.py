@@ -42,7 +42,7 @@ from rmqha.pipeline.log.selection import Selection
 from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, gathered, spans_of
 from rmqha.tier.joined_log import find_log
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
-from rmqha.wire.log.published import Why
+from rmqha.wire.log.published import CutReason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -348,7 +348,7 @@ class RangeProof:
         known = [row for row, cut in enumerate(cuts) if cut in wanted.cuts[-1:]]
         for cut in cuts[known[-1] + 1 if known else 0 :]:
             if cut.at < wanted.end:
-                if cut.why is Why.COPY:
+                if cut.why is CutReason.COPY:
                     raise LogCopiedAnew(wanted.store, cut.time, wanted.end)
                 raise LogCutBack(wanted.store, cut.at, cut.time, wanted.end)
         return point.confirm

@@ -47,7 +47,7 @@ from rmqha.pipeline.log.positions import Position, make
 from rmqha.tier.joined_log import find_log, only_tier, tiered_splits
 from rmqha.tier.tiered_file import TieredFile
 from rmqha.wire.log.log_identity import LogIdentity
-from rmqha.wire.log.published import Cut, Point, Why
+from rmqha.wire.log.published import Cut, CutReason, Point
 from rmqha.wire.log.record import Fault
 
 YOUNG = 1000
@@ -305,8 +305,8 @@ class StoreView:
         if found == position.sum:
             return True
         below = [cut for cut in self.cuts if cut.at < position.offset]
-        cuts = [cut for cut in below if cut.why is Why.CUT]
-        copying = bool(below) and below[-1].why is Why.COPY and self.end <= position.last
+        cuts = [cut for cut in below if cut.why is CutReason.CUT]
+        copying = bool(below) and below[-1].why is CutReason.COPY and self.end <= position.last
         if cuts and not copying:
             raise LogCutBack(self.name, cuts[-1].at, cuts[-1].time, position.offset)
         place, expected = position.last, position.sum

@@ -41,7 +41,7 @@ from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index, topic_index
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.log.published import TAIL, Point, Why, render_point
+from rmqha.wire.log.published import TAIL, CutReason, Point, render_point
 from rmqha.wire.store_layout import (
     COMMITLOG,
     LOG_PLACE,
@@ -121,7 +121,7 @@ def begin_anew(root: Path, now_ms: int) -> None:
 
 def _anew(point: Point, now_ms: int) -> Point:
     if point.reaches_above(0):
-        point = point.cut_at(0, now_ms, Why.COPY)
+        point = point.cut_at(0, now_ms, CutReason.COPY)
     return evolve(point, generation=uuid4().hex, first=-1, sum="", closed=False, tail=None)
 
 

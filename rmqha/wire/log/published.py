@@ -36,7 +36,7 @@ SPAN = 16 << 20
 """Bytes of log after which a span ends, at the next record; it ends at a file's end too."""
 
 
-class Why(StrEnum):
+class CutReason(StrEnum):
     """Why bytes that readers may have seen are gone."""
 
     CUT = "cut"
@@ -56,7 +56,7 @@ class Cut:
 
     at: int
     time: int
-    why: Why = Why.CUT
+    why: CutReason = CutReason.CUT
 
 
 @frozen(kw_only=True)
@@ -101,7 +101,7 @@ class Point:
         """Whether something published is gone when the log is cut back so far."""
         return at < max(self.confirm, self.durable)
 
-    def cut_at(self, at: int, time: int, why: Why = Why.CUT) -> Point:
+    def cut_at(self, at: int, time: int, why: CutReason = CutReason.CUT) -> Point:
         """The point after the log was cut back."""
         known = self if at > self.first else evolve(self, first=-1, sum="")
         return evolve(
@@ -143,7 +143,7 @@ def parse_point(raw: bytes) -> Point:
             first=_value(table, "first", int) if table["sum"] else -1,
             tail=None if table["tail"] is None else _value(table, "tail", int),
             cuts=tuple(
-                Cut(_value(cut, "at", int), _value(cut, "time", int), Why(cut["why"]))
+                Cut(_value(cut, "at", int), _value(cut, "time", int), CutReason(cut["why"]))
                 for cut in table["cuts"]
             ),
         )

@@ -28,7 +28,7 @@ from rmqha.pipeline.log.errors import (
 )
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.layout import FIELDS, MAGIC_BLANK
-from rmqha.wire.log.published import Cut, Span, Why, render_spans
+from rmqha.wire.log.published import Cut, CutReason, Span, render_spans
 from rmqha.wire.log.record import Message
 from rmqha.wire.log.sys_flag import COMPRESSED
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
@@ -202,7 +202,7 @@ class GoneTests(BadInputTestCase):
         """A log put aside under a task gives no more rows, and no row is called wrong."""
         publish(self.store, self.end)
         options, ranges = self.ranges()
-        self.cut(0, Why.COPY)
+        self.cut(0, CutReason.COPY)
         error = self.assertRaises(LogCopiedAnew, self.read, options, ranges[0])
         self.assertEqual((5, ranges[0].end), (error.time, error.position))
 

@@ -29,7 +29,7 @@ from rmqha.pipeline.log.errors import (
     RangeBroken,
 )
 from rmqha.wire.log.encode import blank
-from rmqha.wire.log.published import SPAN_SIZE, Span, Why, parse_point, render_spans
+from rmqha.wire.log.published import SPAN_SIZE, CutReason, Span, parse_point, render_spans
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.damaged_stores import SIZE, BadInputTestCase, change, offsets
 from tests.support.effort import tries
@@ -216,7 +216,7 @@ class PositionTests(BadInputTestCase):
 
     def test_copied_anew_with_other_bytes(self) -> None:
         """A stream does not go on with a new copy that has other bytes where it was."""
-        self.cut(0, Why.COPY)
+        self.cut(0, CutReason.COPY)
         self.assertEqual(self.middle, self.next())
         change(self.file_of(self.all[499]), self.all[499] % SIZE + 60, b"\xff")
         point = parse_point((self.store / OWN_FOLDER / POINT).read_bytes())
@@ -227,7 +227,7 @@ class PositionTests(BadInputTestCase):
         """If it was cut too, that is the reason, once the copy is there."""
         change(self.file_of(self.all[499]), self.all[499] % SIZE + 60, b"\xff")
         self.cut(self.all[400])
-        self.cut(0, Why.COPY)
+        self.cut(0, CutReason.COPY)
         self.assertEqual(self.middle, self.next())
         point = parse_point((self.store / OWN_FOLDER / POINT).read_bytes())
         publish(self.store, self.end, cuts=point.cuts)

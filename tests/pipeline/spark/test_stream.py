@@ -28,7 +28,7 @@ from rmqha.pipeline.log.errors import (
 )
 from rmqha.pipeline.remoting import name_servers
 from rmqha.pipeline.remoting.errors import NameServersSilent
-from rmqha.wire.log.published import Point, Why, parse_point, render_point
+from rmqha.wire.log.published import CutReason, Point, parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.opened_files import opened_files
 from tests.support.own_name_server import OwnNameServer
@@ -91,7 +91,7 @@ class StreamTestCase(SynchronousTestCase):
     def reader(self, **given: object) -> StreamReader:
         return reader_of(path=self.store, **given)
 
-    def cut(self, at: int, why: Why = Why.CUT) -> None:
+    def cut(self, at: int, why: CutReason = CutReason.CUT) -> None:
         """Tell that the log was cut back."""
         file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
@@ -314,7 +314,7 @@ class PositionTests(StreamTestCase):
         """While the log is copied anew the stream waits, and goes on when its bytes are back."""
         whole = self.file_at(self.all[499]).read_bytes()
         self.wipe(0)
-        self.cut(0, Why.COPY)
+        self.cut(0, CutReason.COPY)
         self.assertEqual(self.middle, self.next())
         self.file_at(self.all[499]).write_bytes(whole)
         self.confirm(self.all[550])
@@ -506,7 +506,7 @@ class SeveralTests(SeveralTestCase):
         away.rename(self.stores["a"])
         idle()
         file = self.stores["b"] / OWN_FOLDER / POINT
-        cut = parse_point(file.read_bytes()).cut_at(self.all["b"][60], 5, Why.CUT)
+        cut = parse_point(file.read_bytes()).cut_at(self.all["b"][60], 5, CutReason.CUT)
         file.write_bytes(render_point(cut))
         start = self.all["b"][60] // golden.LOG_FILE_SIZE * golden.LOG_FILE_SIZE
         log = self.stores["b"] / "commitlog" / f"{start:020d}"

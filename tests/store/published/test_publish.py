@@ -22,7 +22,7 @@ from rmqha.store.log.truncate import intend
 from rmqha.store.published import publish, split_index
 from rmqha.store.store import Store
 from rmqha.wire.log import published, split_spans
-from rmqha.wire.log.published import Cut, Point, Span, Why, parse_point, parse_spans
+from rmqha.wire.log.published import Cut, CutReason, Point, Span, parse_point, parse_spans
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, message
 from tests.support.machines import run_machine
 
@@ -228,7 +228,7 @@ class CutTests(PublishTestCase):
         self.assertEqual(seen[0], ("cut", 1500, 1500, [1500]))
         self.pass_time()
         point = self.point(store)
-        self.assertEqual((point.confirm, point.cuts), (1500, (Cut(1500, NOW, Why.CUT),)))
+        self.assertEqual((point.confirm, point.cuts), (1500, (Cut(1500, NOW, CutReason.CUT),)))
         store.put(message(500))
         self.flush(store)
         self.pass_time()
@@ -259,7 +259,7 @@ class CutTests(PublishTestCase):
         publish.begin_anew(root, NOW)
         after = publish.load(root)
         assert before is not None and after is not None
-        self.assertEqual(after.cuts, (Cut(0, NOW, Why.COPY),))
+        self.assertEqual(after.cuts, (Cut(0, NOW, CutReason.COPY),))
         self.assertEqual(after.confirm, 0)
         self.assertNotEqual(after.generation, before.generation)
         self.assertEqual(split_index.load(root), [])
@@ -290,7 +290,7 @@ class CutTests(PublishTestCase):
         self.pass_time()
         point = self.point(store)
         assert before is not None
-        self.assertEqual(point.cuts, (Cut(0, NOW, Why.COPY),))
+        self.assertEqual(point.cuts, (Cut(0, NOW, CutReason.COPY),))
         self.assertEqual(point.confirm, 3000)
         self.assertNotEqual(point.generation, before.generation)
 
@@ -308,7 +308,7 @@ class CutTests(PublishTestCase):
         again = self.made(killed)
         self.pass_time()
         point = self.point(again)
-        self.assertEqual(point.cuts, (Cut(0, NOW, Why.COPY),))
+        self.assertEqual(point.cuts, (Cut(0, NOW, CutReason.COPY),))
         self.assertNotEqual(point.generation, before.generation)
         self.assertNotIn(point.sum, ("", before.sum))
 
@@ -574,7 +574,7 @@ class FormatTests(SynchronousTestCase):
             sum="abc",
             closed=True,
             tail=9,
-            cuts=(Cut(3, STORED), Cut(0, STORED, Why.COPY)),
+            cuts=(Cut(3, STORED), Cut(0, STORED, CutReason.COPY)),
             time=STORED,
         )
         self.assertEqual(parse_point(published.render_point(point)), point)
