@@ -23,7 +23,7 @@ from rmqha.store.tables.checksums import Fingerprint, Known
 from rmqha.store.tables.table_verdict import (
     Content,
     Source,
-    TableLook,
+    TableFiles,
     TableRead,
     TableVerdict,
     content_of,
@@ -52,7 +52,7 @@ class CheckedTables:
         self._lock = threading.Lock()
         self._settled = True
         self._known: dict[str, Known] = {}
-        self._ahead: dict[Path, TableLook] = {}
+        self._ahead: dict[Path, TableFiles] = {}
         self._bodies: dict[Path, tuple[Table, Any]] = {}
         try:
             self._known = checksums.load(self._path)
@@ -146,7 +146,7 @@ class CheckedTables:
             self._save()
         return True
 
-    def _look(self, path: Path) -> TableLook:
+    def _look(self, path: Path) -> TableFiles:
         return self._ahead.pop(path, None) or look_at(path, self._known.get(path.name))
 
     def _tell(self, path: Path, found: TableVerdict) -> None:

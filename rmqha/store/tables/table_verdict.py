@@ -159,7 +159,7 @@ class TableRead:
 
 
 @frozen(kw_only=True)
-class TableLook:
+class TableFiles:
     """A table's two files, what is known of them, and which one is taken.
 
     @ivar backup: Reads the generation before, once, when that is wanted.
@@ -243,9 +243,9 @@ def _of(content: Content) -> tuple[Fingerprint, ...]:
     return () if content.data is None else (Fingerprint.of(content.data, content.table),)
 
 
-def look_at(path: Path, known: Known | None) -> TableLook:
+def look_at(path: Path, known: Known | None) -> TableFiles:
     """Read what is there."""
     backup = cache(partial(content_of, path.with_name(path.name + BACKUP_SUFFIX)))
     present = content_of(path)
     verdict = judge(present, backup, known)
-    return TableLook(path=path, known=known, present=present, backup=backup, verdict=verdict)
+    return TableFiles(path=path, known=known, present=present, backup=backup, verdict=verdict)
