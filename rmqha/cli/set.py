@@ -35,7 +35,8 @@ from rmqha.cli.reach import Access
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetState
-from rmqha.controller.etcd.etcd_set import ELECTION, Election, EtcdSet, Paused
+from rmqha.controller.etcd.etcd_set import EtcdSet
+from rmqha.controller.etcd.set_keys import ELECTION, Election, Paused
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.other_members import MemberLabels, told_by
 from rmqha.controller.overview import members

@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 
 from lab.harness.ports import free_ports
 from rmqha.cli import set as set_commands
-from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Living
+from rmqha.controller.etcd.etcd_set import EtcdSet
+from rmqha.controller.etcd.set_keys import IdEntry, Living
 from rmqha.errors import RemotingTimeout
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.command import Command

@@ -23,7 +23,8 @@ from twisted.python.failure import Failure
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetMembership, SetState
 from rmqha.controller.etcd.client import EtcdRefused
-from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote
+from rmqha.controller.etcd.etcd_set import EtcdSet, Lease
+from rmqha.controller.etcd.set_keys import IdEntry, Living, SetView, Vote
 from rmqha.controller.group import ControllerClient
 from rmqha.controller.identity import Identity, IdentityInvalid
 from rmqha.controller.other_members import MemberLivesElsewhere, refuse_twin

@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.etcd.client import EtcdRefused, EtcdUnanswered
-from rmqha.controller.etcd.etcd_set import BALLOT, KEPT, EtcdSet, IdEntry, Lease, Living, Vote
+from rmqha.controller.etcd.etcd_set import BALLOT, KEPT, EtcdSet, Lease
+from rmqha.controller.etcd.set_keys import IdEntry, Living, Vote
 from rmqha.errors import ElectionPaused, Refused
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 from tests.controller.etcd.fake_etcd import FakeEtcd, Kept
