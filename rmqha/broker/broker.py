@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from attrs import AttrsInstance
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
@@ -94,32 +93,10 @@ from rmqha.store.files.one_thread import OneThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
-from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
-from rmqha.wire.remoting.bodies.pop_order import OrderTable
-from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.status import HaStatus
-from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.remoting.signature import Credentials
-from rmqha.wire.store_layout import (
-    CONSUMER_OFFSETS,
-    DELAY_OFFSETS,
-    POP_ORDER,
-    REQUEST_MODES,
-    SUBSCRIPTION_GROUPS,
-    TOPICS,
-)
-
-TABLES: Mapping[str, type[AttrsInstance]] = {
-    TOPICS: TopicTable,
-    SUBSCRIPTION_GROUPS: GroupTable,
-    CONSUMER_OFFSETS: ConsumerOffsets,
-    DELAY_OFFSETS: DelayOffsets,
-    REQUEST_MODES: RequestModes,
-    POP_ORDER: OrderTable,
-}
-"""The files that a broker reads when it is made, and what is in them."""
 
 STOP_WITHIN = 30.0
 """Seconds that a stop waits for each part of a broker: what a thread that hangs keeps from ending

@@ -9,9 +9,9 @@ Source: docs/architecture.rst, The broker.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
-from attrs import define, evolve, field
+from attrs import AttrsInstance, define, evolve, field
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.clients.registry import ClientRegistry
@@ -32,6 +32,28 @@ from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.pop_order import OrderTable
+from rmqha.wire.remoting.bodies.request_modes import RequestModes
+from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
+from rmqha.wire.store_layout import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    POP_ORDER,
+    REQUEST_MODES,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+)
+
+TABLES: Mapping[str, type[AttrsInstance]] = {
+    TOPICS: TopicTable,
+    SUBSCRIPTION_GROUPS: GroupTable,
+    CONSUMER_OFFSETS: ConsumerOffsets,
+    DELAY_OFFSETS: DelayOffsets,
+    REQUEST_MODES: RequestModes,
+    POP_ORDER: OrderTable,
+}
+"""The files that a broker reads when it is made, and what is in them."""
 
 
 class BrokerState:

@@ -10,7 +10,8 @@ from unittest.mock import patch
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionLost
 
-from rmqha.broker.broker import TABLES, Broker
+from rmqha.broker.broker import Broker
+from rmqha.broker.state import TABLES
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
