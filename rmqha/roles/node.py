@@ -19,9 +19,10 @@ from twisted.python.failure import Failure
 
 from rmqha.admin.events import Facts
 from rmqha.broker.access.acl_file import AclFile
-from rmqha.broker.broker import TABLES, Broker, RequestHandler
+from rmqha.broker.broker import Broker, RequestHandler
 from rmqha.broker.clients.registry import ClientRegistry
 from rmqha.broker.ports import ClientPorts
+from rmqha.broker.state import TABLES
 from rmqha.broker.tables.current_settings import CHANGEABLE, changes_between, with_changes
 from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, RequestRefused, StoreError
@@ -123,7 +124,10 @@ class Node(Process):
             self.shares,
             self.tls.client_ports,
         )
-        self.accounts = self._configured_accounts()
+        self.accounts: AclFile | None = None
+        if settings.access.enabled and settings.access.accounts is not None:
+            thread = self._in_own_thread("accounts")
+            self.accounts = AclFile(path=settings.access.accounts, clock=reactor, in_thread=thread)
         self.credentials = read_credentials(settings.access.credentials)
         self.broker: Broker | None = None
         self._present = ClientRegistry()
@@ -172,25 +176,17 @@ class Node(Process):
         return self.serving.listen()
 
     def admitted(self) -> Deferred[None]:
-        """The store is open: whether it may be served.
-
-        @return: Fires when it may; fails with why it may not.
-        """
+        """The store is open: fires when it may be served, or fails with why it may not."""
         return succeed(None)
 
     def prepared(self, store: Store) -> Deferred[None]:
-        """The store is open for the first time: do what comes before this role's work.  It is a
-        slave's, whatever it was to become.
-
-        @return: Fires when it may be served; fails if it must not be.
+        """The store is open for the first time, and a slave's, whatever it is to become: do what
+        comes before this role's work.  Fires when it may be served, fails if it must not be.
         """
         return self._in_thread(promotion.forget_intent, store.settings.root)
 
     def serve(self, store: Store) -> Deferred[None]:
-        """The store is open: begin this role's work.
-
-        @return: Fires when clients are let in.
-        """
+        """The store is open: begin this role's work.  Fires when clients are let in."""
         raise NotImplementedError
 
     async def unserve(self) -> None:
@@ -213,14 +209,6 @@ class Node(Process):
         return lost if lost is not None and self.following.missing(lost) else None
 
     # --- the service --------------------------------------------------------------
-
-    def _configured_accounts(self) -> AclFile | None:
-        access = self.settings.access
-        if not access.enabled or access.accounts is None:
-            return None
-        return AclFile(
-            path=access.accounts, clock=self.reactor, in_thread=self._in_own_thread("accounts")
-        )
 
     def begin(self) -> None:
         """Read the accounts, listen for clients, take the store's lock, begin to recover.
@@ -347,9 +335,7 @@ class Node(Process):
 
         @param writer: Takes writes; C{None} on a slave.
         @return: Fires when they are let in.
-        @raise FileUnreadable: If the system does not let one of the broker's tables be read.
-        @raise TableUnreadable: If one of them makes no sense.
-        @raise BodyInvalid: If one is not of its kind.
+        @raise FileUnreadable: Or C{TableUnreadable} or C{BodyInvalid}, as L{Broker} says.
         """
         self.broker = Broker(
             self.settings,
@@ -398,14 +384,12 @@ class Node(Process):
         """Take over what can change while a broker runs."""
         for note in settings.notes:
             self._log.warn("{note}", note=note)
-        differing = [
-            each
-            for each in changes_between(self.settings, settings)
-            if each.key not in self.decided
+        others = [
+            one for one in changes_between(self.settings, settings) if one.key not in self.decided
         ]
-        if not differing:
+        if not others:
             self._log.info("{reload} changed nothing", reload=RELOAD)
-        texts = {each.key: each.after for each in differing if each.key in CHANGEABLE}
+        texts = {one.key: one.after for one in others if one.key in CHANGEABLE}
         try:
             if self.broker is not None:
                 changes = self.broker.current.change(texts)
@@ -416,9 +400,9 @@ class Node(Process):
             self._log.error("All settings stay as they are: {error}", error=error.remark)
             return
         config_changes.tell(self._log, RELOAD, changes)
-        for each in differing:
-            if each.key not in CHANGEABLE:
-                self._log.warn("Only the next start changes {change}", change=each)
+        for one in others:
+            if one.key not in CHANGEABLE:
+                self._log.warn("Only the next start changes {change}", change=one)
 
     def shut_broker(self) -> Deferred[None]:
         """Serve clients no more; those that are connected stay so.

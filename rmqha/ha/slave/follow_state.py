@@ -238,17 +238,14 @@ class FollowState(NodePart):
         """No common ground here: ask elsewhere."""
         verdict = self._search.silence()
         if verdict is SearchResult.GO_ON:
-            self._trust(connection.question.report)
+            # Nothing came from where we end, and nothing has to.
+            bounds, end = self.port.bounds, connection.question.report
+            told = bounds is not None and bounds.max_offset == end
+            self.become(
+                SyncState.IN_SYNC if told else SyncState.CATCHING_UP,
+                f"following unproven (haAcceptUnproven): waiting for the master's byte {end}",
+            )
         self._follow(verdict, "the master fell silent")
-
-    def _trust(self, offset: int) -> None:
-        """Nothing came from where we end, and nothing has to: we follow unproven."""
-        bounds = self.port.bounds
-        told = bounds is not None and bounds.max_offset == offset
-        self.become(
-            SyncState.IN_SYNC if told else SyncState.CATCHING_UP,
-            f"following unproven (haAcceptUnproven): waiting for the master's byte {offset}",
-        )
 
     def _follow(self, verdict: SearchResult, reason: str) -> None:
         """Do what an answer calls for."""
@@ -311,12 +308,13 @@ class FollowState(NodePart):
         if offset >= log.end:
             self._caught_up(connection)
             return
-        self._no_longer_common(
-            connection,
-            SyncState.AHEAD,
-            offset,
-            f"the master ends at {offset}, ours at {log.end}: {log.end - offset} bytes more",
-        )
+        divergence = self._divergence(connection, offset)
+        if divergence is not None:
+            self.divergence = divergence
+            self.stop(
+                SyncState.AHEAD,
+                f"the master ends at {offset}, ours at {log.end}: {log.end - offset} bytes more",
+            )
 
     def moved(self, connection: SlaveProtocol) -> None:
         """Bytes are held and more are coming."""
@@ -391,9 +389,7 @@ class FollowState(NodePart):
         self.connection = None
         self.reconnects += 1
         refused = self.refused_by_tls(reason)
-        if refused:
-            pass  # it says nothing about the logs
-        elif connection.by_peer and connection.cursor is None:
+        if not refused and connection.by_peer and connection.cursor is None:
             # An rmqha master's way to say "not from there".
             self._follow(self._search.closed(connection.question.ask), "")
         if not self.state.is_stop and not self._backoff.at_once:
@@ -437,15 +433,6 @@ class FollowState(NodePart):
             if self.is_bootstrapping:
                 self._bootstrap(False)
         self._progress(SyncState.IN_SYNC)
-
-    def _no_longer_common(
-        self, connection: SlaveProtocol, state: SyncState, at: int, reason: str
-    ) -> None:
-        """Our log and the master's part at C{at}."""
-        divergence = self._divergence(connection, at)
-        if divergence is not None:
-            self.divergence = divergence
-            self.stop(state, reason)
 
     def _divergence(self, connection: SlaveProtocol, at: int) -> Divergence | None:
         """Where our log and the master's part; C{None} if that is asked further back first."""

@@ -512,10 +512,7 @@ def gather(
     ends: cython.longlong[:],
     out: cython.uchar[::1],
 ) -> None:
-    """Copy parts of a buffer, one behind the other.
-
-    @param out: As long as all of them together.
-    """
+    """Copy parts of a buffer one behind the other to C{out}, which is as long as all of them."""
     place: cython.p_uchar = cython.address(out[0])
     row: cython.Py_ssize_t
     with cython.nogil:
@@ -560,10 +557,7 @@ def hosts(
 @cython.nogil
 @cython.exceptval(check=False)
 def _decimal(place: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-    """Write a number.
-
-    @return: The place behind it.
-    """
+    """Write a number; the place behind it."""
     if value < 0:
         place[0] = 45
         place += 1
