@@ -20,8 +20,9 @@ from twisted.logger import Logger
 from rmqha.broker.meters.latency import PutTimes
 from rmqha.durations import Durations
 from rmqha.periodic import Job, Periodic, in_slices
-from rmqha.store.derived.consume_queue import ConsumeQueue, Tally
+from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.unit_files import Tally
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

@@ -13,48 +13,31 @@ Source: docs/protocol/store.rst, Consume queues.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
 from rmqha.errors import DerivedFault
-from rmqha.logfiles.blocks.open_file import opened
-from rmqha.logfiles.listing import LOG_NAME, file_name
+from rmqha.logfiles.listing import LOG_NAME
 from rmqha.store.derived.record_at import RecordReader
-from rmqha.store.files.descriptors import Descriptors
+from rmqha.store.derived.unit_files import NOWHERE, SCAN_UNITS, UnitFiles
 from rmqha.store.files.mapped import zero_range
 from rmqha.wire.columnar.queue_units import (
     BLANK_UNIT,
-    SIZES,
     UNIT,
     first_difference,
     first_from,
     last_below,
     sound_prefix,
 )
-from rmqha.wire.lane.compiled import built
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 # RocketMQ's recovery looks at the last three files, and so does ours.
 _SCAN_FILES = 3
-# Units read in the first step of a scan, and at most in one: 4 KB and 640 KB.  Most of many
-# queues have few units, and to read a hole costs as much as to read data.
-_FIRST_UNITS = 204
-_SCAN_UNITS = 1 << 15
 # How many last units may be wrong before nothing in the queue is believed.
 _WALK_BACK = 16
-
-
-# Where no record begins.
-_NOWHERE = (1 << 63) - 1
-
-COMPILED = built(Path(__file__).with_name("write_run"))
-"""Whether units are written in compiled code where there is nothing unusual about them."""
 
 
 @define(eq=False)
@@ -84,104 +67,23 @@ class DeletedUnits:
     cuts: int
 
 
-if TYPE_CHECKING or not COMPILED:
-
-    @define(eq=False)
-    class QueueEnd:
-        """Where a queue goes on: what compiled code looks at and moves, so that it is where that
-        finds it at once.
-
-        @ivar max_offset: The queue offset just past the last unit.
-        @ivar highest: The highest queue offset seen in the log, -1 for none.
-        @ivar end_physical: Physical offset just past the last unit's record, 0 for none.
-        @ivar file_start: Where the file begins in the queue that was written last, in bytes; -1 for
-            none.
-        @ivar file: Its path.
-        """
-
-        max_offset: int = field(init=False, default=0)
-        highest: int = field(init=False, default=-1)
-        end_physical: int = field(init=False, default=0)
-        file_start: int = field(init=False, default=-1)
-        file: str = field(init=False, default="")
-        # Where the first message is: below the log's first byte it has to be looked for again.
-        _min_physical: int = field(init=False, default=_NOWHERE)
-        # The next queue offset of the running pass over the whole log, -1 before the first.
-        _mended: int = field(init=False, default=-1)
-        _came: int = field(init=False, default=0)
-        _came_bytes: int = field(init=False, default=0)
-
-        def take_came(self) -> tuple[int, int]:
-            """Give how many messages came since this was last asked, and their bytes."""
-            found = self._came, self._came_bytes
-            self._came = self._came_bytes = 0
-            return found
-
-        def go_on_in(self, file_start: int, file: str) -> None:
-            """Note which file is the last."""
-            self.file_start, self.file = file_start, file
-
-    @define(eq=False)
-    class Tally:
-        """What came to all queues of a store.
-
-        @ivar messages: How many messages.
-        @ivar size: Bytes of them in the log.
-        @ivar steps: How many of them are not larger than each of L{SIZES}, but than the one before;
-            and how many are larger than all.
-        """
-
-        messages: int = field(init=False, default=0)
-        size: int = field(init=False, default=0)
-        steps: list[int] = field(init=False, factory=lambda: [0] * (len(SIZES) + 1))
-
-        def add(self, queue: QueueEnd, raw: bytes) -> None:
-            """Count what came to a queue.
-
-            @param raw: Its units, all of messages.
-            """
-            for each, count in Counter(size for _, size, _ in UNIT.iter_unpack(raw)).items():
-                self.steps[bisect_left(SIZES, each)] += count
-                self.messages += count
-                self.size += each * count
-                queue._came += count
-                queue._came_bytes += each * count
-
-else:
-    from rmqha.store.derived.write_run import QueueEnd
-    from rmqha.store.derived.write_run import Tally as Tally
-
-
 @define(eq=False, kw_only=True)
-class ConsumeQueue(QueueEnd):
-    """The units of one queue, in files of one size.
+class ConsumeQueue(UnitFiles):
+    """The units of one queue, as they are added, cut and found again.
 
     C{append} takes what follows or is there already.  C{mend} is for a pass over the
     whole log, which may also correct what is there.
 
-    @ivar folder: Where its files are, as text.
-    @ivar topic: Its topic.
-    @ivar queue_id: Its number in the topic.
-    @ivar file_size: Size of each file, in bytes, a multiple of 20.
     @ivar start: Where the log begins.
     @ivar anew: Whether it goes on wherever its next message is once it has none: there was a queue
         of its name, whose topic was deleted.
     """
 
-    folder: str
-    topic: str
-    queue_id: int
-    file_size: int
-    descriptors: Descriptors
     start: LogStart = field(factory=LogStart)
     # The smallest queue offset with a message, as it was when somebody last looked.
     _min: int = field(init=False, default=0)
     # How often units went from the end, so that a queue offset may mean another message.
     _cuts: int = field(init=False, default=0)
-    # Byte position of the first file, -1 while there is none.
-    _first: int = field(init=False, default=-1)
-    # The piece that recovery read last, and its first queue offset: it asks for it again.
-    _piece: tuple[int, bytes] | None = field(init=False, default=None)
     anew: bool = False
 
     @property
@@ -203,49 +105,6 @@ class ConsumeQueue(QueueEnd):
     def has_messages(self) -> bool:
         """Whether the log has any of its messages still."""
         return self.end_physical > self.start.offset
-
-    @property
-    def first_offset(self) -> int:
-        """The queue offset where the first file starts."""
-        return max(self._first, 0) // UNIT_SIZE
-
-    def paths(self) -> list[str]:
-        if self._first < 0:
-            return []
-        return [
-            self._path(start)
-            for start in range(self._first, self.max_offset * UNIT_SIZE, self.file_size)
-        ]
-
-    # --- reading ---
-
-    def unit(self, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code at a queue offset; C{None} outside the queue."""
-        raw = self.units(offset, 1)
-        return UNIT.unpack(raw) if raw else None
-
-    def units(self, offset: int, count: int) -> bytes:
-        """The raw units from a queue offset on, as many as there are up to C{count}.
-
-        Pre-blank units are given as they are: physical offset 0, size 2147483647.
-        """
-        if not self.first_offset <= offset < self.max_offset:
-            return b""
-        if self._piece is not None:
-            first, piece = self._piece
-            end = min(offset + count, self.max_offset) - first
-            if first <= offset and end * UNIT_SIZE <= len(piece):
-                return piece[(offset - first) * UNIT_SIZE : end * UNIT_SIZE]
-        position = offset * UNIT_SIZE
-        end = min(offset + count, self.max_offset) * UNIT_SIZE
-        parts = []
-        while position < end:
-            start = position - position % self.file_size
-            size = min(end, start + self.file_size) - position
-            path = self.file if start == self.file_start else self._path(start)
-            parts.append(self.descriptors.read(path, size, position - start))
-            position += size
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     # --- appending ---
 
@@ -379,7 +238,7 @@ class ConsumeQueue(QueueEnd):
             self.descriptors.write(self._path(start), blanks, 0)
         self._first = start
         self._min = self.max_offset = offset
-        self._min_physical = _NOWHERE
+        self._min_physical = NOWHERE
 
     def _write(self, offset: int, raw: bytes) -> int:
         """Put units at the end; the end moves when all of them are written."""
@@ -401,8 +260,8 @@ class ConsumeQueue(QueueEnd):
             position += len(piece)
         last, size, _ = UNIT.unpack_from(raw, len(raw) - UNIT_SIZE)
         if size != BLANK_SIZE:
-            self.end_physical = min(last + size, _NOWHERE)
-        if self._min_physical == _NOWHERE:
+            self.end_physical = min(last + size, NOWHERE)
+        if self._min_physical == NOWHERE:
             # A blank one has to be looked behind, by whoever wants to know.
             first, size, _ = UNIT.unpack_from(raw)
             self._min_physical = first if size != BLANK_SIZE else -1
@@ -449,7 +308,7 @@ class ConsumeQueue(QueueEnd):
         if found.min_offset > self._min:
             self._min, self._min_physical = found.min_offset, found.physical
             if found.min_offset == self.max_offset:
-                self._min_physical = _NOWHERE
+                self._min_physical = NOWHERE
         count = self._leading(self._first, self._min, self.max_offset)
         for path in self.paths()[:count]:
             self.descriptors.doom(path)
@@ -461,19 +320,6 @@ class ConsumeQueue(QueueEnd):
         last = max(high - 1, 0) * UNIT_SIZE // self.file_size
         keeps = min(low * UNIT_SIZE // self.file_size, last)
         return max(0, keeps - first // self.file_size) if first >= 0 else 0
-
-    def _read_apart(self, offset: int, count: int) -> bytes:
-        """Units as L{units} gives them, of one file and past the shared descriptors: the reactor
-        does not wait for the disk, and no other file is closed for this one.
-        """
-        position = offset * UNIT_SIZE
-        start = position - position % self.file_size
-        size = min(min(offset + count, self.max_offset) * UNIT_SIZE, start + self.file_size)
-        try:
-            with opened(self._path(start)) as fd:
-                return os.pread(fd, size - position, position - start)
-        except FileNotFoundError:
-            return b""  # deleted meanwhile, with its topic
 
     def correct_min(self, log_min: int) -> None:
         """Find L{min_offset} again, after the log's first byte moved."""
@@ -487,7 +333,7 @@ class ConsumeQueue(QueueEnd):
             row = first_from(raw, at)
             if row is not None:
                 return offset + row, UNIT.unpack_from(raw, row * UNIT_SIZE)[0]
-        return self.max_offset, _NOWHERE
+        return self.max_offset, NOWHERE
 
     def next_offset_at(self, end: int) -> int:
         """The queue offset that a new message got, or gets, where the log ended at a physical
@@ -526,7 +372,7 @@ class ConsumeQueue(QueueEnd):
                 break  # not empty, or gone
         self._first = self._mended = -1
         self._min = self.max_offset = self.end_physical = 0
-        self._min_physical = _NOWHERE
+        self._min_physical = NOWHERE
         self._cuts += 1
         self.go_on_in(-1, "")
 
@@ -555,7 +401,7 @@ class ConsumeQueue(QueueEnd):
                     self.descriptors.touched(path)
         self.max_offset = offset
         if offset <= self._min:
-            self._min, self._min_physical = offset, _NOWHERE
+            self._min, self._min_physical = offset, NOWHERE
         self._cuts += 1
         self.go_on_in(-1, "")
         self._find_end_physical()
@@ -565,7 +411,7 @@ class ConsumeQueue(QueueEnd):
         self.end_physical = 0
         if kept is not None and kept[1] != BLANK_SIZE:
             # What is damaged may say anything.
-            self.end_physical = min(kept[0] + kept[1], _NOWHERE)
+            self.end_physical = min(kept[0] + kept[1], NOWHERE)
 
     def _kept(self, limit: int) -> int:
         """The queue offset just past the last real unit whose record ends at or below C{limit};
@@ -573,7 +419,7 @@ class ConsumeQueue(QueueEnd):
         """
         end = self.max_offset
         while end > self.first_offset:
-            start = max(self.first_offset, end - _SCAN_UNITS)
+            start = max(self.first_offset, end - SCAN_UNITS)
             count = last_below(self.units(start, end - start), limit)
             if count:
                 return start + count
@@ -678,22 +524,6 @@ class ConsumeQueue(QueueEnd):
                 return offset + sound
         return self.max_offset
 
-    def _pieces(
-        self, offset: int, read: Callable[[int, int], bytes]
-    ) -> Iterator[tuple[int, bytes]]:
-        """The units from a queue offset on, in pieces that grow.
-
-        @param read: Gives units from an offset on, at most so many; C{b""} ends it.
-        """
-        count = _FIRST_UNITS
-        while offset < self.max_offset:
-            raw = read(offset, count)
-            if not raw:
-                return
-            yield offset, raw
-            offset += len(raw) // UNIT_SIZE
-            count = min(8 * count, _SCAN_UNITS)
-
     def _points_right(self, offset: int, peek: RecordReader) -> bool:
         unit = self.unit(offset)
         if unit is None or unit[1] == BLANK_SIZE or unit[0] < peek.log.min_offset:
@@ -716,9 +546,3 @@ class ConsumeQueue(QueueEnd):
             return self._kept(1 << 62)
         finally:
             self.max_offset = held
-
-    def _path(self, start: int) -> str:
-        return f"{self.folder}/{file_name(start)}"
-
-    def _fault(self, offset: int, reason: str) -> DerivedFault:
-        return DerivedFault(self.folder, offset, reason)

@@ -16,8 +16,9 @@ from attrs import Factory, define, field
 
 from rmqha.errors import DerivedFault
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived.consume_queue import COMPILED, ConsumeQueue, LogStart, Tally
+from rmqha.store.derived.consume_queue import ConsumeQueue, LogStart
 from rmqha.store.derived.record_at import RecordReader
+from rmqha.store.derived.unit_files import COMPILED, Tally
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, QueueRun, fileable
 from rmqha.wire.store_layout import ASIDE, CONSUMEQUEUE, INDEX, OWN_FOLDER, UNIT_SIZE

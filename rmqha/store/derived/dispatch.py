@@ -30,7 +30,7 @@ from twisted.logger import Logger
 from rmqha.errors import DerivedFault, RecordFault
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.typed_table import Natural
-from rmqha.store.derived import consume_queue
+from rmqha.store.derived import unit_files
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch_reading import keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
@@ -490,7 +490,7 @@ class Dispatcher:
         @param at: The number of the first.
         @return: The number of the first that is left.
         """
-        if consume_queue.COMPILED:
+        if unit_files.COMPILED:
             done = self.queues.write_usual(units, at, _TOGETHER, self._whole >= 0, news)
             if done > at:
                 return done

@@ -63,7 +63,7 @@ for _step, _size in enumerate((*SIZES, _NOWHERE)):
 
 @cython.cclass
 class QueueEnd:
-    """See L{rmqha.store.derived.consume_queue}, which has the same in Python."""
+    """See L{rmqha.store.derived.unit_files}, which has the same in Python."""
 
     max_offset = cython.declare(cython.longlong, visibility="public")
     highest = cython.declare(cython.longlong, visibility="public")
@@ -293,7 +293,7 @@ class _Writes:
 
 @cython.cclass
 class Tally:
-    """See L{rmqha.store.derived.consume_queue}, which has the same in Python."""
+    """See L{rmqha.store.derived.unit_files}, which has the same in Python."""
 
     messages = cython.declare(cython.longlong, visibility="readonly")
     size = cython.declare(cython.longlong, visibility="readonly")

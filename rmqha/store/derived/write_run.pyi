@@ -1,6 +1,7 @@
 from collections import OrderedDict
 
-from rmqha.store.derived.consume_queue import ConsumeQueue, Tally
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.unit_files import Tally
 from rmqha.wire.columnar.queue_units import QueueRun
 
 def write_usual(

@@ -21,7 +21,7 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import DiskFull, RecordFault, Refused
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived import consume_queue, dispatch, index, index_file
+from rmqha.store.derived import dispatch, index, index_file, unit_files
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.index_file import IndexFile
@@ -82,7 +82,7 @@ def lane(used: bool) -> Iterator[None]:
     """Dispatch with the compiled lane, or without."""
     with (
         patch.object(dispatch, "COMPILED", used),
-        patch.object(consume_queue, "COMPILED", used and consume_queue.COMPILED),
+        patch.object(unit_files, "COMPILED", used and unit_files.COMPILED),
         patch.object(index, "COMPILED", used),
     ):
         yield

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import DiskFull
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived import consume_queue, dispatch
+from rmqha.store.derived import dispatch, unit_files
 from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.wire.columnar import queue_units
@@ -133,7 +133,7 @@ class Side:
 
     def run(self) -> None:
         """Dispatch all there is, with as many tries as the disk needs."""
-        with patch.object(consume_queue, "COMPILED", self.compiled):
+        with patch.object(unit_files, "COMPILED", self.compiled):
             while True:
                 try:
                     while self.made.run(1.0, near=1 << 30):
@@ -176,7 +176,7 @@ class Side:
         }
 
 
-@skipUnless(consume_queue.COMPILED, "it is not compiled here")
+@skipUnless(unit_files.COMPILED, "it is not compiled here")
 class WriteRunTests(DerivedTestCase):
     """Many queues in one go: all as if each had been written by itself."""
 
