@@ -180,6 +180,17 @@ CIRCLES = [{"ha.master.connection", "ha.master.master"}]
 #: Modules in one folder, at most: a room that has more is two.
 LARGEST_ROOM = 25
 
+#: Lines of a module, at most: one that has more is two.
+LONGEST_MODULE = 600
+
+#: Modules that are longer, and by how much they may be: two are compiled as one unit each, whose
+#: functions call each other as C.
+LONGER = {
+    "broker.pop.pop": 616,
+    "wire.lane.due_run": 729,
+    "wire.lane.send_run": 1673,
+}
+
 #: Parts that run where there is no reactor: inside Spark, or as pure codecs.
 WITHOUT_TWISTED = ("errors", "wire", "config", "logfiles", "tier", "pipeline")
 
@@ -337,6 +348,16 @@ class RoomTests(HouseTestCase):
         for path in modules_in(PACKAGE):
             sizes[path.parent.relative_to(ROOT)] += path.name != "__init__.py"
         self.assertEqual({}, {room: size for room, size in sizes.items() if size > LARGEST_ROOM})
+
+    def test_no_module_is_long(self) -> None:
+        """A module is one idea, and can be read at a sitting."""
+        lengths = {
+            module_name(path).partition(".")[2]: len(path.read_text(encoding="utf-8").splitlines())
+            for path in modules_in(PACKAGE)
+        }
+        longer = {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}
+        self.assertEqual(set(LONGER), set(longer))
+        self.assertEqual({}, {name: LONGER[name] for name in longer if longer[name] > LONGER[name]})
 
     def test_class_names_mean_one_thing(self) -> None:
         """No two modules of one package of rmqha have a public class of the same name."""

@@ -18,7 +18,6 @@ from collections.abc import Generator, Sequence
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
@@ -30,7 +29,8 @@ from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, Lateness
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
-from rmqha.broker.timer.pending import Identity, PendingTimers, TimerRecord
+from rmqha.broker.timer.pending import TimerRecord
+from rmqha.broker.timer.waiting import QUEUE, SCAN, WaitingTimers
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
@@ -38,14 +38,11 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.outcomes import DelayedCopies
 from rmqha.wire.log.pop_record import LEAD
-from rmqha.wire.log.record import Message, Record, RecordProperties
+from rmqha.wire.log.record import Message, Record
 from rmqha.wire.names import TIMER_TOPIC
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.bodies.offsets import TimerProgress
-
-QUEUE = 0
-"""The one queue of the timer topic."""
 
 SURE_COUNT, SURE_SPAN = 64, 10_000
 """Where nobody says how far deliveries were: this many in a row, over so many milliseconds, have
@@ -64,9 +61,6 @@ MOST_FLYING = 4000
 FEW = 16
 """Messages that are stored one by one in a row, at most."""
 
-SCAN = 1024
-"""Messages whose times are read together."""
-
 
 @define(eq=False)
 class Timers:
@@ -74,8 +68,7 @@ class Timers:
 
     @ivar offsets: The table in which the progress is kept.
     @ivar revival: What is due of POP.
-    @ivar topics: How many wait, by topic.
-    @ivar undeliverable: Messages that were set aside, as they can never be delivered.
+    @ivar waiting: What waits.
     @ivar lateness: How late messages were.
     @ivar error: What reading or delivery failed with, as long as it does; C{None} if it does not.
     """
@@ -83,20 +76,14 @@ class Timers:
     state: BrokerState
     offsets: LevelOffsets
     revival: Revival
-    topics: Counter[str] = field(factory=Counter, init=False)
-    undeliverable: int = field(default=0, init=False)
     lateness: Lateness = field(factory=Lateness, init=False)
     error: str | None = field(default=None, init=False)
-    _pending: PendingTimers = field(factory=PendingTimers, init=False)
+    waiting: WaitingTimers = field(init=False)
     # Which wait for the disk or replicas, and when they were due.
     _flying: dict[int, int] = field(factory=dict, init=False)
     # The next one of the queue to be read, and up to when all are taken that were read.
     _next: int = field(default=0, init=False)
     _taken: int = field(default=0, init=False)
-    # By slot the names of messages that are cancelled.
-    _cancelled: dict[int, set[str]] = field(factory=dict, init=False)
-    # During the start: messages that were stored anew, by how often.
-    _rolled: Counter[tuple[Identity, int]] = field(factory=Counter, init=False)
     # When the last record of before the start was stored, in milliseconds since 1970.
     _last: int = field(default=0, init=False)
     # What is left of the start; C{None} behind it, and before it.
@@ -112,11 +99,8 @@ class Timers:
     _rests: float = field(default=0.0, init=False)
     _disk_failed: bool = field(default=False, init=False)
     _landed_all: Deferred[None] | None = field(default=None, init=False)
-    # Stores many at a time, and how many now: what is unusual comes in rows too.
-    _copies: DueCopies | None = field(init=False)
+    # How many are stored at a time now: what is unusual comes in rows too.
     _most: int = field(init=False)
-    # During the start: what tells most of those that were stored anew from others.
-    _marks: set[int] = field(factory=set, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -124,14 +108,15 @@ class Timers:
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.state.clock)
         state, times = self.state, self.state.settings.timers
-        self._copies = DueCopies.of(
+        copies = DueCopies.of(
             state.store,
             state.writer,
             TIMER_TOPIC,
             precision=times.precision,
             window=times.window_ms,
         )
-        self._most = 1 if self._copies is None else MOST
+        self.waiting = WaitingTimers(state, self.revival, copies, self._quiet)
+        self._most = 1 if copies is None else MOST
 
     # --- life -------------------------------------------------------------------------
 
@@ -165,7 +150,7 @@ class Timers:
         """How far deliveries are; while that is not known yet, or on a slave, as it was told."""
         if not self._ready:
             return self.offsets.timers
-        first, least = self._pending.next_due(), self._pending.least()
+        first, least = self.waiting.pending.next_due(), self.waiting.pending.least()
         known = [*self._flying] if least is None else [least, *self._flying]
         return TimerProgress(
             low=min(known, default=self._next),
@@ -185,9 +170,9 @@ class Timers:
             return TimerCheckpoint(last_read_time=0 if queue and queue.has_messages else now)
         done = known.time
         if self._ready:
-            first = self._pending.next_due()
+            first = self.waiting.pending.next_due()
             done = min(now, *((first or now) - 1,), *(due - 1 for due in self._flying.values()))
-            if self.topics[self.revival.topic]:
+            if self.waiting.topics[self.revival.topic]:
                 # A stock broker takes a check point before that for finished.
                 done -= LEAD
         slot = self.state.settings.timers.precision
@@ -203,7 +188,7 @@ class Timers:
         """What request 61 is answered."""
         waiting = {
             topic: {"count": count, "timeStamp": self._changed}
-            for topic, count in self.topics.items()
+            for topic, count in self.waiting.topics.items()
             if count > 0
         }
         version = DataVersion(timestamp=self._changed, counter=self._changes)
@@ -213,14 +198,14 @@ class Timers:
         """What request 28 is answered: how many seconds the first message is late, how many are not
         read, and how many wait.
         """
-        first, queue = self._pending.next_due(), self._queue
+        first, queue = self.waiting.pending.next_due(), self._queue
         due = [*self._flying.values()] if first is None else [first, *self._flying.values()]
         late = (self.state.store.now_ms() - min(due)) // 1000 if due else 0
         unread = 0 if queue is None or not self._ready else queue.max_offset - self._next
         return {
             "timerReadBehind": str(max(0, late)),
             "timerOffsetBehind": str(max(0, unread)),
-            "timerCongestNum": str(self.topics.total()),
+            "timerCongestNum": str(self.waiting.topics.total()),
         }
 
     def status(self) -> dict[str, Any]:
@@ -228,11 +213,11 @@ class Timers:
         if self.state.writer is None:
             return {}
         return {
-            "pending": dict(sorted(self.topics.items())),
-            "nextDue": self._pending.next_due(),
+            "pending": dict(sorted(self.waiting.topics.items())),
+            "nextDue": self.waiting.pending.next_due(),
             "reading": self._starting is not None,
             "error": self.error,
-            "undeliverable": self.undeliverable,
+            "undeliverable": self.waiting.undeliverable,
             "lateMillis": self.lateness.status(),
         }
 
@@ -307,7 +292,7 @@ class Timers:
         if self._starting is not None:
             if next(self._starting, self) is self:
                 self._starting, self._ready = None, True
-                self.revival.on_settled = self._pending.settle
+                self.revival.on_settled = self.waiting.pending.settle
                 self.offsets.timing = self.progress
                 self._change()
                 # The next start has less to read.  Where it fails the log says so.
@@ -317,32 +302,33 @@ class Timers:
         if queue is not None and self._next < queue.max_offset:
             least = queue.min_offset
             if self._next < least:
-                self._set_aside(self._next, f"it and {least - 1 - self._next} more were deleted")
+                why = f"it and {least - 1 - self._next} more were deleted"
+                self.waiting.set_aside(self._next, why)
                 self._next = least
                 return 0.0
-            self._next += self._note_run(queue, self._next, queue.max_offset)
+            self._next += self.waiting.note_run(
+                queue, self._next, queue.max_offset, None, back=False
+            )
             return 0.0
         if len(self._flying) >= MOST_FLYING:
             return None
         now = self.state.store.now_ms()
         most = min(max(FEW, self._most), MOST_FLYING - len(self._flying))
-        found = self._pending.pop_run(now, most)
-        if self._pending.settled:
-            self._gone(self.revival.topic, self._pending.settled)
-            self._pending.settled = 0
+        found = self.waiting.pending.pop_run(now, most)
+        if self.waiting.pending.settled:
+            self.waiting.gone(self.revival.topic, self.waiting.pending.settled)
+            self.waiting.pending.settled = 0
             self._change()
         if found and (pause := self._deliver_run(found, now)):
             return pause
-        due = self._pending.next_due()
+        due = self.waiting.pending.next_due()
         return None if due is None else min(LOOK, max(0.0, (due - now) / 1000))
 
     # --- reading ----------------------------------------------------------------------
 
     def _start(self) -> Generator[None]:
         """Read what waits, and leave out what the log has the copies of."""
-        self._pending, self.undeliverable = PendingTimers(), 0
-        for each in (self.topics, self._cancelled, self._rolled, self._marks):
-            each.clear()
+        self.waiting.clear()
         last, known, settings = self._last, self.offsets.timers, self.state.settings.timers
         if known and (known.window, known.slot) != (settings.window_ms, settings.precision):
             known = None
@@ -354,15 +340,13 @@ class Timers:
         # their check point.
         first, left = least if known is None else max(known.low, least), end
         while queue is not None and left > first:
-            left -= self._note_run(queue, first, left, known)
+            left -= self.waiting.note_run(queue, first, left, known, back=True)
             yield
-        self._pending.reverse()
-        self._rolled.clear()
-        self._marks.clear()
+        self.waiting.end_start()
         self._next = end
         self._taken = max(last, 0 if known is None else known.time)
         due: list[tuple[int, int]] = []
-        while found := self._pending.pop_run(last, SCAN):
+        while found := self.waiting.pending.pop_run(last, SCAN):
             due += found
             yield
         yield from self._leave_out_delivered(due, sure=known is None)
@@ -378,76 +362,25 @@ class Timers:
         while due:
             at, offset = due.pop()
             record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
-            found = self._told(record)
+            found = self.waiting.read(record)
             if record is not None and found is not None and found.pops:
                 if self._was_revived(record, found, copies if sure else None):
-                    self._done(found)
+                    self.waiting.done(found)
                 else:
-                    self._pending.back((at, offset))
-            elif record is None or found is None or self._is_cancelled(found):
-                self._done(found)
+                    self.waiting.pending.back((at, offset))
+            elif record is None or found is None or self.waiting.is_cancelled(found):
+                self.waiting.done(found)
             elif found.cancels or found.at < found.due:
-                self._pending.back((at, offset))
+                self.waiting.pending.back((at, offset))
             elif (sure and in_a_row >= SURE_COUNT and newest - at > SURE_SPAN) or copies.has(
                 record, at
             ):
                 newest, in_a_row = newest or at, in_a_row + 1
-                self._done(found)
+                self.waiting.done(found)
             else:
                 newest = in_a_row = 0
-                self._pending.back((at, offset))
+                self.waiting.pending.back((at, offset))
             yield
-
-    def _note_run(
-        self, queue: ConsumeQueue, first: int, end: int, known: TimerProgress | None = None
-    ) -> int:
-        """Let the first messages of a part of the queue wait; during the start the last ones.
-
-        @param known: What is delivered of those from before the start.
-        @return: How many: one at least.
-        """
-        back = self._starting is not None
-        first, end = (max(first, end - SCAN), end) if back else (first, min(end, first + SCAN))
-        times = np.empty(0, np.int64)
-        if self._copies is not None:
-            units, marks = queue.units(first, end - first), self._marks if back else None
-            times = self._copies.times(units, first, known, marks, self.topics, back=back)
-        count = len(times)
-        if not count:
-            self._note(end - 1 if back else first, known)
-            return 1
-        start, step = (end - 1, -1) if back else (first, 1)
-        self._pending.add_run(times, np.arange(start, start + step * count, step))
-        return count
-
-    def _note(self, offset: int, known: TimerProgress | None = None) -> None:
-        """Let a message wait.
-
-        @param known: What is delivered of those from before the start.
-        """
-        found = self._told(self.state.lookup.properties(TIMER_TOPIC, QUEUE, offset))
-        if found is None:
-            self._set_aside(offset, "it is damaged, or does not say when and where it is due")
-            return
-        covered = known is not None and known.covers(found.at, offset)
-        if self._starting is not None:
-            if found.pops:
-                self._note_pop(offset, finished=covered)
-            elif (found.rolls or self._rolled) and self._was_rolled(found):
-                return
-        if covered or (found.pops and found.acks):
-            return
-        self._pending.add(found.at, offset)
-        if found.cancels:
-            self._cancelled.setdefault(found.slot, set()).add(found.cancels)
-        else:
-            self.topics[found.topic] += 1
-
-    def _note_pop(self, offset: int, *, finished: bool) -> None:
-        """Tell of a check point or its acks that were in the log at the start."""
-        record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
-        if record is not None:
-            self.revival.note(record, finished=finished)
 
     def _was_revived(
         self, record: Record, found: TimerRecord, copies: DelayedCopies | None
@@ -461,29 +394,6 @@ class Timers:
             self.revival.drop(record)
             return True
         return self.revival.is_finished(record)
-
-    def _told(self, record: Record | RecordProperties | None) -> TimerRecord | None:
-        try:
-            return None if record is None else TimerRecord.read(record, self.state.settings.timers)
-        except ValueError:
-            return None
-
-    def _is_cancelled(self, found: TimerRecord) -> bool:
-        names = self._cancelled.get(found.slot)
-        return names is not None and not found.cancels and found.name in names
-
-    def _was_rolled(self, found: TimerRecord) -> bool:
-        """Whether a message was stored anew, further on, and waits there."""
-        if found.rolls:
-            self._rolled[found.identity, found.rolls] += 1
-            self._marks.add(found.mark)
-        anew = found.identity, found.rolls + 1
-        if anew not in self._rolled:
-            return False
-        self._rolled[anew] -= 1
-        if not self._rolled[anew]:
-            del self._rolled[anew]
-        return True
 
     # --- delivery ---------------------------------------------------------------------
 
@@ -514,7 +424,7 @@ class Timers:
             )
             return RETRY
         finally:
-            self._pending.back(*due[done:])
+            self.waiting.pending.back(*due[done:])
         return 0.0
 
     def _store_run(self, due: list[tuple[int, int]], now: int) -> int:
@@ -523,8 +433,8 @@ class Timers:
         @return: How many.
         @raise NotWritable: If the store takes no writes now.
         """
-        queue, offsets = self._queue, [offset for _, offset in due]
-        if queue is None or self._copies is None:
+        queue, copies, offsets = self._queue, self.waiting.copies, [offset for _, offset in due]
+        if queue is None or copies is None:
             return 0
 
         def landed(held: bool) -> None:
@@ -534,10 +444,10 @@ class Timers:
                 self._ended_badly()
 
         units = units_of(queue, offsets)
-        stored = self._copies.put(units, offsets, now, cancelled=self._cancelled, landed=landed)
+        stored = copies.put(units, offsets, now, cancelled=self.waiting.cancelled, landed=landed)
         count = len(stored.queues)
         if not count:
-            return self._pass(units, due)
+            return self._pass(copies, units, due)
         if stored.waits:
             self._flying.update((offset, at) for at, offset in due[:count])
         self.state.counts.delivered.add(count)
@@ -546,20 +456,19 @@ class Timers:
                 self.lateness.note(now - at, many)
         self._taken = max(self._taken, due[count - 1][0])
         for (topic, _), many in Counter(stored.queues).items():
-            self._gone(topic, many)
+            self.waiting.gone(topic, many)
         self._change()
         return count
 
-    def _pass(self, units: bytes, due: list[tuple[int, int]]) -> int:
+    def _pass(self, copies: DueCopies, units: bytes, due: list[tuple[int, int]]) -> int:
         """Be done with the first messages, as far as they are check points that are finished.
 
         @return: How many.
         """
-        assert self._copies is not None, "they are read by what stores runs"
         offsets, topics = [offset for _, offset in due], Counter[str]()
-        count = self._copies.run.finished(units, offsets, self.revival.points.places, topics)
+        count = copies.run.finished(units, offsets, self.revival.points.places, topics)
         for topic, many in topics.items():
-            self._gone(topic, many)
+            self.waiting.gone(topic, many)
         if count:
             self._taken = max(self._taken, due[count - 1][0])
             self._change()
@@ -572,7 +481,7 @@ class Timers:
         """
         assert self.state.writer is not None, "only a master delivers"
         record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
-        found = self._told(record)
+        found = self.waiting.read(record)
         if record is not None and found is not None and found.pops:
             landed = self.revival.finish(record)
             self._took(at, found)
@@ -586,7 +495,7 @@ class Timers:
         try:
             stored = self.state.writer.put(found.waited(message, now))
         except MessageIllegal as error:
-            self._set_aside(offset, str(error))
+            self.waiting.set_aside(offset, str(error))
             self._took(at, found)
             return
         self._took(at, found)
@@ -608,18 +517,18 @@ class Timers:
     ) -> Message | None:
         """What is to be stored for a message that is due; C{None} if nothing is."""
         if record is None or found is None:
-            self._set_aside(offset, "its record was deleted, or damaged meanwhile")
+            self.waiting.set_aside(offset, "its record was deleted, or damaged meanwhile")
             return None
         if found.at == found.due and found.cancels:
-            self._cancelled.pop(found.slot, None)
+            self.waiting.cancelled.pop(found.slot, None)
             return None
-        if self._is_cancelled(found):
+        if self.waiting.is_cancelled(found):
             return None
         message = self.state.messages.due(record)
         if message is None:
-            self._set_aside(offset, "it is damaged, or has no topic and queue to go to")
+            self.waiting.set_aside(offset, "it is damaged, or has no topic and queue to go to")
         elif self.state.store.queues.outlived(found.topic, record.offset):
-            self._set_aside(offset, f"topic {found.topic} was deleted after it was sent")
+            self.waiting.set_aside(offset, f"topic {found.topic} was deleted after it was sent")
         elif found.at < found.due:
             return self.state.messages.from_record(
                 record,
@@ -634,18 +543,8 @@ class Timers:
 
     def _took(self, at: int, found: TimerRecord | None) -> None:
         self._taken = max(self._taken, at)
-        self._done(found)
+        self.waiting.done(found)
         self._change()
-
-    def _done(self, found: TimerRecord | None) -> None:
-        """It waits no more, or waits anew."""
-        if found is not None and not found.cancels:
-            self._gone(found.topic, 1)
-
-    def _gone(self, topic: str, count: int) -> None:
-        self.topics[topic] -= count
-        if not self.topics[topic]:
-            del self.topics[topic]
 
     def _change(self) -> None:
         self._changes += 1
@@ -675,13 +574,3 @@ class Timers:
         """The disk failed: nothing more is stored until a restart, which begins where it was."""
         self._disk_failed = True
         self._all_landed()
-
-    def _set_aside(self, offset: int, reason: str) -> None:
-        self.undeliverable += 1
-        self._quiet.warn(
-            "not delivered",
-            "",
-            "Timer message {offset} is set aside: {reason}",
-            offset=offset,
-            reason=reason,
-        )

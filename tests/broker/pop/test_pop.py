@@ -153,7 +153,7 @@ class AckTests(ServedTestCase):
         self.skips(12)
         self.assertIsNone(self.serving.lookup.bounds("%RETRY%G_T", 0))
         self.assertEqual(len(self.waiting()), 3, "a check point and two acks")
-        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.timers.waiting.topics, {})
 
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_finished_together(self) -> None:
@@ -189,7 +189,7 @@ class AckTests(ServedTestCase):
         self.assertEqual(finished, places)
         self.assertEqual(self.got("%RETRY%G_T"), [b"0", b"14", b"28", b"42", b"56"])
         self.assertEqual(self.got("Other"), [b"other"])
-        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.timers.waiting.topics, {})
         self.assertEqual(self.serving.revival.points.places, set())
         self.skips(12)
         self.assertEqual(len(self.got("%RETRY%G_T")), 5)
@@ -212,15 +212,15 @@ class AckTests(ServedTestCase):
         self.writer.outcome = PutStatus.PUT_OK
         timers = self.serving.timers
         self.passes(0.02)
-        self.assertEqual(timers.topics.total(), 4)
+        self.assertEqual(timers.waiting.topics.total(), 4)
         self.skips(140)
         progress = timers.progress()
         assert progress is not None
-        self.assertEqual((timers.topics.total(), progress.low), (3, 0))
+        self.assertEqual((timers.waiting.topics.total(), progress.low), (3, 0))
         waits.callback(PutStatus.PUT_OK)
         self.skips(20)
         self.assertEqual(self.got("%RETRY%G_T"), [b"d"])
-        self.assertEqual(timers.topics, {})
+        self.assertEqual(timers.waiting.topics, {})
 
     def test_settled_and_killed(self) -> None:
         """A start does not read what is settled, and hands out nothing of it again."""

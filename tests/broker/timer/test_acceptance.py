@@ -87,7 +87,7 @@ class AcceptanceTests(TimerTestCase):
             self.assertGreater(len(taken), 20)
             self.skips(more / 1000 + 1)
             self.assertEqual(sorted(taken), sorted(self.got(topic)))
-            self.assertEqual(self.serving.timers.undeliverable, 0)
+            self.assertEqual(self.serving.timers.waiting.undeliverable, 0)
             self.stop()
 
     def test_level_wins(self) -> None:
@@ -407,9 +407,9 @@ class StockStoreTests(TimerTestCase):
         came = [b"c-due-soon-rolled-once", b"g-pending", b"h-same-slot"]
         self.assertEqual(self.got("TT")[2:], came)
         self.assertEqual(self.later_on(3_600_000)[2:], [*came, b"d-hour-rolled"])
-        self.assertEqual(self.serving.timers.topics, {"TT": 1})
+        self.assertEqual(self.serving.timers.waiting.topics, {"TT": 1})
         self.assertEqual(self.later_on(260_000_000)[2:], [*came, b"d-hour-rolled", b"e-max"])
-        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.timers.waiting.topics, {})
 
     def test_killed_with_its_window(self) -> None:
         """The same where messages are stored anew as often as they were there."""
@@ -434,7 +434,7 @@ class StockStoreTests(TimerTestCase):
         self.assertEqual(len(before), 5)
         self.skips(3)
         self.assertEqual(self.got("TT"), before)
-        self.assertEqual(self.serving.timers.topics, {"TT": 3}, "one is recalled")
+        self.assertEqual(self.serving.timers.waiting.topics, {"TT": 3}, "one is recalled")
         came = self.later_on(300_000_000)
         self.assertEqual(came[5:], [b"d-hour-rolled", b"e-max"])
 

@@ -42,7 +42,7 @@ class _Ways(TimerTestCase):
         sizes = {"file_size": 1 << 17, "delay_levels": many.pop("levels")}
         broker = self.broker(sizes=sizes, **many, **settings)
         if self.singly:
-            broker.timers._copies, broker.timers._most = None, 1
+            broker.timers.waiting.copies, broker.timers._most = None, 1
             assert broker.schedule._delivery is not None
             broker.schedule._delivery.copies = None
         broker.schedule.start()
@@ -112,7 +112,7 @@ class DueRunTests(_Ways):
                 due = DUE + (n * 7) % 20
                 self.timer(b"%d" % n * (n % 50), due, f"T{n % 3}", queue_id=n % 4, KEYS="k")
             self.skips(12)
-            self.assertEqual(self.serving.timers.topics, {})
+            self.assertEqual(self.serving.timers.waiting.topics, {})
 
         self.assertSame(way)
 
@@ -120,7 +120,7 @@ class DueRunTests(_Ways):
         """What is usual comes many at a time."""
         self.begin()
         runs: list[int] = []
-        copies = self.serving.timers._copies
+        copies = self.serving.timers.waiting.copies
         assert copies is not None
         real = copies.writer
 
@@ -149,8 +149,8 @@ class DueRunTests(_Ways):
             self.successResultOf(Deferred.fromCoroutine(broker._topic_gone("D")))
             self.timer(b"new", topic="D")
             self.skips(60)
-            self.assertEqual(broker.timers.topics, {})
-            self.assertEqual(broker.timers.undeliverable, 7)
+            self.assertEqual(broker.timers.waiting.topics, {})
+            self.assertEqual(broker.timers.waiting.undeliverable, 7)
 
         self.assertSame(way)
 
@@ -393,11 +393,11 @@ class ReadingTests(_Ways):
     def waits(self) -> Any:
         """What waits now, and what is said of it."""
         timers = self.serving.timers
-        found = dict(timers.topics), timers._pending.count, timers._cancelled
+        found = dict(timers.waiting.topics), timers.waiting.pending.count, timers.waiting.cancelled
         progress = timers.progress()
         assert progress is not None
         # The way changes how little may be said of the first one.
-        return evolve(progress, low=0), *found, timers._pending.next_due()
+        return evolve(progress, low=0), *found, timers.waiting.pending.next_due()
 
     def test_start(self) -> None:
         """After a start the same waits, with and without a word on what is delivered."""
@@ -420,7 +420,7 @@ class ReadingTests(_Ways):
                 found.append(self.waits())
             self.said.append(found)
             self.skips(50)
-            self.assertEqual(self.serving.timers.topics, {})
+            self.assertEqual(self.serving.timers.waiting.topics, {})
 
         self.said: list[Any] = []
         one, other = self.both(way)

@@ -94,7 +94,7 @@ class DeliveryTests(TimerTestCase):
             self.later(body, 5000)
         self.skips(8)
         self.assertEqual(self.got(), sent)
-        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.timers.waiting.topics, {})
 
     def test_store_takes_none(self) -> None:
         """A message that cannot be stored is tried again until it is."""
@@ -116,7 +116,7 @@ class DeliveryTests(TimerTestCase):
         self.later(b"y", 2000)
         self.skips(4)
         self.assertEqual(self.got(), [b"y"])
-        self.assertEqual(broker.timers.undeliverable, 1)
+        self.assertEqual(broker.timers.waiting.undeliverable, 1)
 
     def fill(self, broker: Broker) -> None:
         """Store more than the first file of the log has room for."""
@@ -134,7 +134,7 @@ class DeliveryTests(TimerTestCase):
         broker.store.log.drop_first().remove()
         self.later(b"kept", 3000)
         self.skips(4)
-        self.assertEqual((self.got(), broker.timers.undeliverable), ([b"kept"], 1))
+        self.assertEqual((self.got(), broker.timers.waiting.undeliverable), ([b"kept"], 1))
         self.later(b"gone too", 3000)
         self.fill(broker)
         broker.store.log.drop_first().remove()
@@ -151,7 +151,7 @@ class DeliveryTests(TimerTestCase):
         self.skips(11)
         broker.store.log.drop_first().remove()
         self.skips(20)
-        self.assertEqual((self.got(), broker.timers.undeliverable), ([b"far"], 0))
+        self.assertEqual((self.got(), broker.timers.waiting.undeliverable), ([b"far"], 0))
 
     def test_clock_set_back(self) -> None:
         """A message that was sent after the clock was set back comes at its time."""
@@ -327,7 +327,7 @@ class RollTests(TimerTestCase):
         self.assertLess(record.store_timestamp - due, 100)
         self.assertEqual(record.properties["TIMER_ROLL_TIMES"], "2")
         self.assertEqual(len(self.waiting()), 3)
-        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.timers.waiting.topics, {})
         self.assertEqual(self.waiting()[0].topic, TIMER_TOPIC)
 
     def test_killed(self) -> None:
@@ -369,7 +369,7 @@ class CancelTests(TimerTestCase):
         self.again()
         self.skips(10)
         self.assertEqual(self.got(), [b"1", b"3"])
-        self.assertEqual(self.serving.timers.topics, {})
+        self.assertEqual(self.serving.timers.waiting.topics, {})
 
     def test_of_another_topic(self) -> None:
         """Nobody cancels what is another topic's."""
