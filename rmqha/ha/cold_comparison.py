@@ -6,7 +6,7 @@ times are seen by neither.  So while the slave is in sync and next to nothing co
 fetched over a second, short connection, on which it says that it only looks on, and compared with
 what the disk has.  The connection that replicates is not touched.
 
-Source: docs/states.rst, Cold damage; docs/protocol/ha.rst, Onlookers.
+Source: docs/states.rst, Cold damage; docs/protocol/ha.rst, Observers.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from attrs import define, evolve, field, frozen
 from twisted.internet.task import deferLater
 
 from rmqha.errors import RmqhaError
-from rmqha.ha.onlooker import Onlooker
+from rmqha.ha.observer import Observer
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
@@ -47,7 +47,7 @@ MOST_KEPT = 256 << 20
 
 
 @define(eq=False, kw_only=True)
-class ObserverProtocol(Onlooker):
+class ComparisonProtocol(Observer):
     """Compare one log with a master's, from one place on.
 
     @ivar ours: The log; compared up to its C{end}.
@@ -212,16 +212,16 @@ class MasterComparison:
         endpoint = guarded(self.port)
         with open(self.folder / "kept", "w+b") as kept:
             while True:
-                looking: Any = endpoint.connect(SingleConnection(lambda: self._onlooker(kept)))
-                onlooker = await looking
-                if await onlooker.done:
+                looking: Any = endpoint.connect(SingleConnection(lambda: self._observer(kept)))
+                observer = await looking
+                if await observer.done:
                     break
                 assert self._search is not None, "it gave the question"
                 self._search.lower()
                 await deferLater(self.port.clock, NEXT_QUESTION, lambda: None)
-        return self._told(onlooker)
+        return self._told(observer)
 
-    def _onlooker(self, kept: BinaryIO) -> ObserverProtocol:
+    def _observer(self, kept: BinaryIO) -> ComparisonProtocol:
         bounds = self.port.bounds
         search = self._search
         if search is None or not search.fits(self.ours.end, bounds):
@@ -230,7 +230,7 @@ class MasterComparison:
         if question.ask is ProbeKind.SURVEY:
             raise self._nothing(bounds)
         self.asked += 1
-        return ObserverProtocol(
+        return ComparisonProtocol(
             ours=self.ours,
             whole=self._whole,
             report=question.report,
@@ -263,17 +263,17 @@ class MasterComparison:
                 said += ", and sent nothing from there"
         return NothingCommon(self.port.peer, self._first, self.ours.end, said)
 
-    def _told(self, onlooker: ObserverProtocol) -> LogComparison:
-        at, cursor, end = onlooker.at, onlooker.cursor, onlooker.end
+    def _told(self, observer: ComparisonProtocol) -> LogComparison:
+        at, cursor, end = observer.at, observer.cursor, observer.end
         assert at is not None and cursor is not None, "it has learned something"
         theirs = self._kept(at, cursor)
         judged = None
-        if onlooker.difference is not None and theirs is not None:
+        if observer.difference is not None and theirs is not None:
             judged = versions(self.ours, theirs, at)
         return LogComparison(
-            start=onlooker.report,
-            stop=onlooker.compared,
-            difference=onlooker.difference,
+            start=observer.report,
+            stop=observer.compared,
+            difference=observer.difference,
             at=at,
             first=beyond(self.ours, at, self._whole),
             second=self._own(theirs, at, None if end is None else end - cursor),

@@ -2,12 +2,12 @@
 when the range is there.
 
 The first report says from where, and it is the only one: it is repeated, so that the connection
-lives, and never raised.  A node of ours is told before that this is an onlooker, so it asks for no
+lives, and never raised.  A node of ours is told before that this is an observer, so it asks for no
 proof and counts the connection for nothing.  To a stock master it looks like a slave; the report
 lies below the end that its client port has just told, so it takes no write for replicated because
 of it (L{rmqha.ha.slave.probe}).
 
-Source: docs/protocol/ha.rst, Onlookers; docs/operations.rst, Repair from a replica.
+Source: docs/protocol/ha.rst, Observers; docs/operations.rst, Repair from a replica.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from rmqha.errors import ProtocolViolation
-from rmqha.ha.onlooker import Onlooker
+from rmqha.ha.observer import Observer
 from rmqha.ha.slave.compare_bytes import missing_first_byte
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import SingleConnection, ours_alone
 from rmqha.store.repair.from_replica import Fetching, ReplicaLacks
-from rmqha.wire.ha_frame import ONLOOKER, BodyPart, encode_report
+from rmqha.wire.ha_frame import OBSERVER, BodyPart, encode_report
 
 T = TypeVar("T")
 
@@ -86,10 +86,10 @@ class MasterReplica:
 
 
 @define(eq=False, kw_only=True)
-class RangeProtocol(Onlooker):
+class RangeProtocol(Observer):
     """One connection that copies C{[start, stop)} of a master's log, or what there is of it."""
 
-    greeting = encode_report(ONLOOKER)
+    greeting = encode_report(OBSERVER)
     ends_on = (ProtocolViolation, OSError)
 
     start: int

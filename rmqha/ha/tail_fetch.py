@@ -12,10 +12,10 @@ sends is waited for as long as bytes come.
 The master follows each replica for a moment, as a slave follows a master
 (L{SlaveProtocol<rmqha.ha.slave.connection.SlaveProtocol>}): it compares the last 64 MiB that it
 has, and appends what comes behind them, record by record with its CRC.  It says first that it is
-an onlooker, so that a slave of ours sends everything to its last byte, asks for no proof, and
+an observer, so that a slave of ours sends everything to its last byte, asks for no proof, and
 counts it for nothing; to a stock slave it looks like any slave that connects.
 
-Source: docs/states.rst, A lost tail; docs/protocol/ha.rst, Onlookers.
+Source: docs/states.rst, A lost tail; docs/protocol/ha.rst, Observers.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class TailSource:
             settings=self.fetch.settings,
             clock=clock,
             follower=self,
-            onlooker=True,
+            observer=True,
         )
         return self.connection
 

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from rmqha.errors import ProtocolViolation
 from rmqha.wire import ha_frame, ha_v2
-from rmqha.wire.ha_frame import MAX_BODY, ONLOOKER, BodyPart, HaHeartbeat, TransferDecoder
+from rmqha.wire.ha_frame import MAX_BODY, OBSERVER, BodyPart, HaHeartbeat, TransferDecoder
 from rmqha.wire.ha_v2 import (
     HANDSHAKE,
     LEARNER_ID,
@@ -89,11 +89,11 @@ class SlaveDialect(Protocol):
 
     admitted: bool
 
-    def opening(self, report: int, *, onlooker: bool) -> bytes:
+    def opening(self, report: int, *, observer: bool) -> bytes:
         """What is said first.
 
         @param report: The first report, which is part of it unless an answer comes before.
-        @param onlooker: Whether it only compares.
+        @param observer: Whether it only compares.
         """
 
     def report(self, offset: int) -> bytes:
@@ -122,8 +122,8 @@ class ClassicSlaveDialect:
     admitted: bool = field(default=True, init=False)
     _decoder: TransferDecoder = field(init=False, factory=lambda: TransferDecoder(MAX_BODY))
 
-    def opening(self, report: int, *, onlooker: bool) -> bytes:
-        before = ha_frame.encode_report(ONLOOKER) if onlooker else b""
+    def opening(self, report: int, *, observer: bool) -> bytes:
+        before = ha_frame.encode_report(OBSERVER) if observer else b""
         return before + ha_frame.encode_report(report)
 
     def report(self, offset: int) -> bytes:
@@ -166,7 +166,7 @@ class SetSlaveDialect:
     _label: EpochLabel = field(default=EpochLabel(-1, 0), init=False)
     _decoder: MasterMessages = field(init=False, factory=MasterMessages)
 
-    def opening(self, report: int, *, onlooker: bool) -> bytes:
+    def opening(self, report: int, *, observer: bool) -> bytes:
         """The handshake; the first report follows its answer."""
         return ha_v2.encode_handshake(self.handshake)
 

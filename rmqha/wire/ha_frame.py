@@ -26,7 +26,7 @@ MAX_BODY = 4 * 1024 * 1024 - TRANSFER_HEADER.size
 """The largest body a stock slave's buffer can take, and so the largest that is sent."""
 
 
-ONLOOKER = -1
+OBSERVER = -1
 """
 What stands before the first report of a peer that only compares: it concludes nothing from where
 the bytes end, and holds nothing for us.  A stock broker takes it for no report at all.

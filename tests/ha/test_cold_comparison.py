@@ -15,7 +15,7 @@ from rmqha.ha.cold_comparison import AGAIN, BUSY, IDLE, ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.store.store import Store
-from rmqha.wire.ha_frame import ONLOOKER
+from rmqha.wire.ha_frame import OBSERVER
 from tests.support import damage
 from tests.support.log_lines import log_lines
 from tests.support.logs import LogTestCase
@@ -105,7 +105,7 @@ class ComparisonTests(LogTestCase):
         """The master sends what is asked for."""
         connection = self.endpoint.accept()
         first, start = connection.reports()
-        self.assertEqual(first, ONLOOKER % (1 << 64))
+        self.assertEqual(first, OBSERVER % (1 << 64))
         connection.feed(self.theirs, start, batch=32768)
         self.assertFalse(connection.open)
         self.clock.advance(0)

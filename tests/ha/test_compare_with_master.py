@@ -9,7 +9,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft
-from rmqha.ha import compare_with_master, onlooker
+from rmqha.ha import compare_with_master, observer
 from rmqha.ha.compare_with_master import MasterComparison, NothingCommon
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
@@ -273,7 +273,7 @@ class QuestionTests(AgainstTestCase):
             if len(asked) % 2:
                 connection.close()
             else:
-                self.clock.advance(onlooker.PROBE_SILENCE)
+                self.clock.advance(observer.PROBE_SILENCE)
             self.clock.advance(1)
         self.assertEqual(asked, sorted(asked, reverse=True))
         self.assertEqual(asked[-1], 1)

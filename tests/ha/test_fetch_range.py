@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, MasterUnidentified
 from rmqha.ha.fetch_range import MasterReplica
-from rmqha.ha.onlooker import PROBE_SILENCE, STALL
+from rmqha.ha.observer import PROBE_SILENCE, STALL
 from rmqha.ha.slave.master_bounds import AskBounds, BrokerIdentity, MasterBounds, MasterClientPort
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.identity import TlsIdentity
@@ -27,7 +27,7 @@ from tests.support.logs import FILE_SIZE, LogTestCase, content
 from tests.support.scripted_master import Connection, PuppetEndpoint
 
 #: A report of -1, as the scripted master reads it.
-SAYS_ONLOOKER = (1 << 64) - 1
+SAYS_OBSERVER = (1 << 64) - 1
 
 #: A log of three files and a bit, with a blank at each end.
 SIZES = ((700, 1500, 900, 600) * 3) + (700,)
@@ -86,13 +86,13 @@ class FetchTests(LogTestCase):
         connection = self.fed(700, 5000)
         self.assertEqual(self.successResultOf(self.fetching), 5000)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 700, 5000))
-        self.assertEqual(connection.reports(), [SAYS_ONLOOKER, 700])
+        self.assertEqual(connection.reports(), [SAYS_OBSERVER, 700])
         self.assertFalse(connection.open)
         self.assertEqual(self.came, 4300)
 
     def test_the_first_byte(self) -> None:
         """For byte 0 no slave can ask: it follows from those behind it."""
-        self.assertEqual(self.fed(0, 1000).reports(), [SAYS_ONLOOKER, 1])
+        self.assertEqual(self.fed(0, 1000).reports(), [SAYS_OBSERVER, 1])
         self.assertEqual(self.successResultOf(self.fetching), 1000)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 0, 1000))
 

@@ -17,7 +17,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.states import Standing
 from rmqha.ha.tail_fetch import TailFetch
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_frame import ONLOOKER, encode_report
+from rmqha.wire.ha_frame import OBSERVER, encode_report
 from rmqha.wire.log.record import Fault, check
 from tests.ha.test_pair import Pair, Wire
 from tests.support.ha_frames import append_frame
@@ -318,9 +318,9 @@ class StockTests(FetchCase):
     """A stock slave that listens: no proof; it tells its end by short frames or heartbeats."""
 
     def test_what_is_said(self) -> None:
-        """That it is an onlooker, which stock brokers ignore, in one piece with the question."""
+        """That it is an observer, which stock brokers ignore, in one piece with the question."""
         _, stock = self.asked(self.cut_log(2200))
-        self.assertEqual(stock.transport.value(), encode_report(ONLOOKER) + encode_report(1))
+        self.assertEqual(stock.transport.value(), encode_report(OBSERVER) + encode_report(1))
 
     def test_short_frame(self) -> None:
         """A frame shorter than the others is all it has."""

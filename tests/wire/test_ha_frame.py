@@ -13,8 +13,8 @@ from rmqha.errors import FrameSizeOutOfRange
 from rmqha.wire.ha_frame import (
     DEFAULT_BATCH,
     MAX_BODY,
+    OBSERVER,
     OFFSET_REPORT,
-    ONLOOKER,
     TRANSFER_HEADER,
     BodyPart,
     HaHeartbeat,
@@ -83,9 +83,9 @@ class OffsetReportsTests(SynchronousTestCase):
         self.assertEqual(encode_report(0x64), bytes(7) + b"\x64")
         self.assertEqual((OFFSET_REPORT.size, OffsetReports().receive(b"\xff" * 8)), (8, [-1]))
 
-    def test_onlooker(self) -> None:
+    def test_observer(self) -> None:
         """Who only compares says -1 first, which a stock master takes for no report."""
-        self.assertEqual(encode_report(ONLOOKER), b"\xff" * 8)
+        self.assertEqual(encode_report(OBSERVER), b"\xff" * 8)
 
 
 class TransferDecoderTests(SynchronousTestCase):

@@ -2,7 +2,7 @@
 
 A peer is sent nothing before a first report that the ledger takes.  What it may then
 do wrong ends its connection and its claim, with a reason that the factory counts.  One that says
-it is an onlooker is sent everything to the last byte, though our log may be but a part, and
+it is an observer is sent everything to the last byte, though our log may be but a part, and
 counts for nothing: a master that fetches its lost tail back from its own slave.
 
 On a plain TCP connection of L{rmqha.net.zero_copy_send} a frame's body is a view of the log, and
@@ -66,7 +66,7 @@ class MasterProtocol(Protocol):
 
     @ivar claim: What it may say; C{None} once the connection is given up.
     @ivar dialect: How it is spoken with.
-    @ivar onlooker: Whether it has said that it only compares.
+    @ivar observer: Whether it has said that it only compares.
     @ivar began: Its first report; 0 only if its log is empty.
     @ivar slot: What will be kept for it when it leaves, once it has acknowledged what it was sent.
     @ivar host: The peer's address without the port.
@@ -80,7 +80,7 @@ class MasterProtocol(Protocol):
     began = -1
     slot: RetentionSlot | None = None
     _stranger = True
-    onlooker = False
+    observer = False
     _paused = False
     _greeted = False
     _later: IDelayedCall | None = None
@@ -214,7 +214,7 @@ class MasterProtocol(Protocol):
             self._stranger = False
             self.factory.proven(self)
         self.heard = self._clock.seconds()
-        if not self.onlooker:
+        if not self.observer:
             self.factory.transfer.acked(claim)
 
     # --- frames -------------------------------------------------------------
@@ -265,9 +265,9 @@ class MasterProtocol(Protocol):
         """Whether this peer may learn where our log ends.
 
         Once it has, it holds nothing that we did not send it, whatever our log is worth
-        since.  An onlooker concludes nothing from it.
+        since.  An observer concludes nothing from it.
         """
-        return self._greeted or self.onlooker or self.factory.standing() is Standing.WHOLE
+        return self._greeted or self.observer or self.factory.standing() is Standing.WHOLE
 
     def _whole_frames(self, position: int, stop: int) -> int:
         """Where frames that begin at C{position} end at or before C{stop}, each as large as

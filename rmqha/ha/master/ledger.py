@@ -68,7 +68,7 @@ stock slave sends one each 5 s, so more is a flood of eight-byte garbage, such a
 
 COVERS_NOTHING = 1 << 62
 """
-Where the claim of an onlooker starts, and one that is doubted: behind every write.
+Where the claim of an observer starts, and one that is doubted: behind every write.
 """
 
 MOST_MARKS = 10_000
@@ -120,7 +120,7 @@ class Claim:
         only, and before the bytes are given.
     @ivar acked: The newest report; -1 before the first.
     @ivar live: Whether it counts: from an accepted first report to the end.
-    @ivar onlooker: Whether it counts never: its peer only compares.
+    @ivar observer: Whether it counts never: its peer only compares.
     """
 
     _ledger: Ledger
@@ -131,7 +131,7 @@ class Claim:
     sent: int = -1
     acked: int = -1
     live: bool = False
-    onlooker: bool = False
+    observer: bool = False
     _floor: int = -1
     _repeats: int = 0
 
@@ -157,7 +157,7 @@ class Claim:
         return self._begin(offset, origin)
 
     def look(self, offset: int) -> int:
-        """Take the first report of an onlooker: where its bytes are to start.  It needs no proof,
+        """Take the first report of an observer: where its bytes are to start.  It needs no proof,
         as it compares, and covers nothing.
 
         @return: The offset to send from.
@@ -165,7 +165,7 @@ class Claim:
         """
         self._refuse_outside(offset)
         origin = offset or self._ledger.log.min_offset
-        self.onlooker = True
+        self.observer = True
         self.start = COVERS_NOTHING
         return self._begin(offset, origin)
 
@@ -388,7 +388,7 @@ class Ledger:
         @param keep_span: Whether the replica may come back and continue.
         """
         claim.live = False
-        if claim.onlooker:
+        if claim.observer:
             return
         claims = self._claims[claim.identity]
         claims.remove(claim)

@@ -40,7 +40,7 @@ from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_frame import MAX_BODY, OFFSET_REPORT, ONLOOKER, TRANSFER_HEADER, OffsetReports
+from rmqha.wire.ha_frame import MAX_BODY, OBSERVER, OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
 
 _REPORT = OFFSET_REPORT.size
 _unpack_report = OFFSET_REPORT.unpack
@@ -106,18 +106,18 @@ class ClassicDialect:
         return offset
 
     def receive(self, data: bytes) -> list[int]:
-        """Take reports.  What stands before an onlooker's first one is none."""
+        """Take reports.  What stands before an observer's first one is none."""
         whole = self._reports.receive(data)
         if self._silent and whole:
             self._silent = False
-            if whole[0] == ONLOOKER:
-                self._connection.onlooker = True
+            if whole[0] == OBSERVER:
+                self._connection.observer = True
                 del whole[0]
         return whole
 
     def first(self, claim: Claim, offset: int) -> int:
         """Take the first report."""
-        return claim.look(offset) if self._connection.onlooker else claim.first(offset)
+        return claim.look(offset) if self._connection.observer else claim.first(offset)
 
     def frame_end(self, position: int, stop: int) -> int:
         """Wherever a file ends."""
@@ -196,7 +196,7 @@ class MasterFactory(ServerFactory):
     @ivar dialect: Makes how a connection is spoken with.
     @ivar gate: Whether TLS is spoken; by default it is not.
     @ivar timeline: When the log had grown to where.
-    @ivar sent: Bytes of the log that were given to peers, onlookers included.
+    @ivar sent: Bytes of the log that were given to peers, observers included.
     """
 
     noisy = False
@@ -313,9 +313,9 @@ class MasterFactory(ServerFactory):
     def fed(self, connection: MasterProtocol, offset: int, origin: int) -> None:
         """A peer made an acceptable first report."""
         self._fed[connection] = None
-        if connection.onlooker:
+        if connection.observer:
             self._tell(
-                "Onlooker {peer} compares from byte {offset}: our end is {end}",
+                "Observer {peer} compares from byte {offset}: our end is {end}",
                 peer=connection.peer,
                 offset=offset,
                 end=self.log.confirmed,
@@ -339,7 +339,7 @@ class MasterFactory(ServerFactory):
         self.closed[reason] += 1
         was_fed = connection in self._fed
         self._fed.pop(connection, None)
-        onlooker = connection.onlooker
+        observer = connection.observer
         if connection.slot is not None:
             if reason == "stopped":
                 self.slots.we_leave(connection.slot, claim.held)
@@ -347,7 +347,7 @@ class MasterFactory(ServerFactory):
                 self.slots.left(
                     connection.slot, claim.held, sent=claim.sent, heard=connection.heard
                 )
-        if reason in VERDICTS and not onlooker:
+        if reason in VERDICTS and not observer:
             self._judge(connection, VERDICTS[reason], error)
         if error is not None or reason in ("silent", "no-report"):
             self.door.quiet.warn(
@@ -380,7 +380,7 @@ class MasterFactory(ServerFactory):
         """A peer acknowledged what it was sent."""
         self.door.known(connection)
         claim = connection.claim
-        if claim is not None and not connection.onlooker:
+        if claim is not None and not connection.observer:
             connection.slot = self.slots.proved(
                 claim.host, claim.held, began=connection.began, opened=connection.opened
             )
@@ -526,7 +526,7 @@ class MasterFactory(ServerFactory):
         groups: dict[str, list[tuple[Claim, MasterProtocol]]] = {}
         for connection in self.door.inside:
             claim = connection.claim
-            if claim is not None and not connection.onlooker:
+            if claim is not None and not connection.observer:
                 groups.setdefault(claim.identity, []).append((claim, connection))
         rows = []
         for group in groups.values():

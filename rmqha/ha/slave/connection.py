@@ -107,7 +107,7 @@ class SlaveProtocol(Protocol):
     """Follow one master over one connection.
 
     @ivar reportable: Up to where bytes may be reported as held.
-    @ivar onlooker: Whether it only compares and fetches, and is nobody's replica.
+    @ivar observer: Whether it only compares and fetches, and is nobody's replica.
     @ivar dialect: How it speaks.
     @ivar listener: Hears what a master says in controller mode.
     @ivar cursor: Just past the last byte this connection compared or accepted;
@@ -135,7 +135,7 @@ class SlaveProtocol(Protocol):
     follower: ConnectionOwner
     reportable: Reportable = accepted
     bucket: TokenBucket | None = None
-    onlooker: bool = False
+    observer: bool = False
     dialect: SlaveDialect = field(factory=ClassicSlaveDialect)
     listener: SetListener | None = None
     cursor: int | None = field(default=None, init=False)
@@ -185,7 +185,7 @@ class SlaveProtocol(Protocol):
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
         self._reported_at = self._last_received
-        opening = self.dialect.opening(self.question.report, onlooker=self.onlooker)
+        opening = self.dialect.opening(self.question.report, observer=self.observer)
         self.transport.write(opening)
         self.reporting.start(self._interval)
         self.log.flush_listeners.append(self.report_progress)

@@ -30,7 +30,7 @@ GARBAGE = {
     "a request": bytes.fromhex("000000650000005f") + b'{"code":105,"language":"JAVA"}',
     "a classic slave": classic_report(0),
     "a classic slave of this log": classic_report(END) * 3,
-    "a classic onlooker": classic_report(-1) + classic_report(0),
+    "a classic observer": classic_report(-1) + classic_report(0),
     "ones": b"\xff" * 64,
     "zeros": bytes(64),
     "a state of nobody's": struct.pack(">ihhq", 3, 0, 0, THIRD),

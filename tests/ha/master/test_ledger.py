@@ -219,7 +219,7 @@ class ReportTests(LedgerCase):
         self.refused(claim, 399, "below-min", 400)
 
 
-class OnlookerTests(LedgerCase):
+class ObserverTests(LedgerCase):
     """Who only compares is shown the log, and is no replica."""
 
     def setUp(self) -> None:

@@ -2,7 +2,7 @@
 
 It asks once, repeats that so that the connection lives, and goes at once when it knows what it
 wanted, because a stock master takes it for a slave while it is there.
-Source: docs/protocol/ha.rst, Onlookers.
+Source: docs/protocol/ha.rst, Observers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ patience."""
 
 
 @define(eq=False, kw_only=True)
-class Onlooker(Protocol):
+class Observer(Protocol):
     """One connection, and what came of it.
 
     @ivar port: Whose it is.

@@ -12,16 +12,16 @@ from rmqha.ha.master import replicas
 from rmqha.ha.master.replicas import Timeline
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.states import Standing
-from rmqha.wire.ha_frame import ONLOOKER, encode_report
+from rmqha.wire.ha_frame import OBSERVER, encode_report
 from tests.ha.master.test_master import MasterCase, Received
 
 
-class OnlookerTests(MasterCase):
+class ObserverTests(MasterCase):
     """It is sent all there is, and counts for nothing."""
 
-    def onlooker(self, *reports: int) -> tuple[Any, Any]:
+    def observer(self, *reports: int) -> tuple[Any, Any]:
         protocol, transport = self.connect("10.0.0.7")
-        for report in (ONLOOKER, *reports):
+        for report in (OBSERVER, *reports):
             protocol.dataReceived(encode_report(report))
         return protocol, transport
 
@@ -30,7 +30,7 @@ class OnlookerTests(MasterCase):
         self.build(end=250_000)
         self.ledger.start = 1000
         self.factory.standing = lambda: Standing.PART
-        _, transport = self.onlooker(200_000)
+        _, transport = self.observer(200_000)
         received = Received(transport.value())
         self.assertEqual(bytes(received.body), bytes(self.log.read(200_000, 50_000)))
         self.assertEqual(received.heartbeats, [250_000])
@@ -40,7 +40,7 @@ class OnlookerTests(MasterCase):
     def test_in_pieces(self) -> None:
         """It says what it is in any pieces, and nothing is sent before it has asked."""
         protocol, transport = self.connect("10.0.0.7")
-        said = encode_report(ONLOOKER) + encode_report(249_000)
+        said = encode_report(OBSERVER) + encode_report(249_000)
         for place in range(len(said)):
             self.assertEqual(transport.value(), b"")
             protocol.dataReceived(said[place : place + 1])
@@ -48,7 +48,7 @@ class OnlookerTests(MasterCase):
 
     def test_counts_for_nothing(self) -> None:
         """It acknowledges no write, is no row of the status, holds no file, leaves no mark."""
-        protocol, _ = self.onlooker(1)
+        protocol, _ = self.observer(1)
         protocol.dataReceived(encode_report(250_000))
         waiting = self.transfer.wait(249_000, 250_000)
         self.assertEqual(self.successResultOf(waiting), PutStatus.SLAVE_NOT_AVAILABLE)
@@ -67,8 +67,8 @@ class OnlookerTests(MasterCase):
 
     def test_refused(self) -> None:
         """It may not ask for what there is not, nor say twice what it is, and is no verdict."""
-        for reason, reports in {"ahead": [250_001], "negative": [ONLOOKER]}.items():
-            protocol, transport = self.onlooker(*reports)
+        for reason, reports in {"ahead": [250_001], "negative": [OBSERVER]}.items():
+            protocol, transport = self.observer(*reports)
             self.assertTrue(transport.disconnected, reason)
             self.assertEqual(self.factory.closed[reason], 1)
             self.lose(protocol)
@@ -76,7 +76,7 @@ class OnlookerTests(MasterCase):
 
     def test_silent(self) -> None:
         """One that never asks is closed like any peer that reports nothing."""
-        self.onlooker()
+        self.observer()
         self.clock.pump([1.0] * 21)
         self.assertEqual(self.factory.closed["no-report"], 1)
 
@@ -86,11 +86,11 @@ class OnlookerTests(MasterCase):
         self.assertIsNone(self.factory.buildProtocol(None))
 
     def test_known(self) -> None:
-        """Replicas that acknowledge what they were sent are told; onlookers are not."""
+        """Replicas that acknowledge what they were sent are told; observers are not."""
         told: list[str] = []
         self.factory.known = told.append
-        onlooker, _ = self.onlooker(1000)
-        onlooker.dataReceived(encode_report(250_000))
+        observer, _ = self.observer(1000)
+        observer.dataReceived(encode_report(250_000))
         stranger, _ = self.fed(0, "10.0.0.9")
         stranger.dataReceived(encode_report(0))
         empty, _ = self.fed(0, "10.0.0.2")
