@@ -402,7 +402,7 @@ class StoreLocked(StoreError):
 
 @frozen
 class LogCorrupt(StoreError):
-    """A bad place in the log is followed by a valid record: damage, not a torn tail."""
+    """A corruption of the log is followed by a valid record: it is no torn tail."""
 
     sentence = (
         "{path}: bad record at byte {offset} ({reason}), but a valid one "

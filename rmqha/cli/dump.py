@@ -10,7 +10,7 @@ from attrs import frozen
 
 from rmqha.cli.common import FAILED, STORE, Whole, complain, flag, note
 from rmqha.cli.record_lines import as_line, as_text
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.wire.log.record import Record, decode
@@ -92,8 +92,8 @@ def dump(
     return 0 if clean else FAILED
 
 
-def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
-    """The records wanted, and bad places among them."""
+def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | Corruption]:
+    """The records wanted, and corruptions among them."""
     if not raw.pieces:
         return
     # Records begin at a file's first byte; before --from they are only counted off.
@@ -106,7 +106,7 @@ def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
             return
         start = behind
     for event in follow(raw, start):
-        if isinstance(event, BadPlace):
+        if isinstance(event, Corruption):
             if wanted.stop is not None and event.offset >= wanted.stop:
                 return
             if event.next_valid is None or event.next_valid > wanted.start:
@@ -122,7 +122,7 @@ def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
                     yield record
 
 
-def _bad(raw: RawLog, bad: BadPlace) -> bool:
+def _bad(raw: RawLog, bad: Corruption) -> bool:
     """Report a damaged place.
 
     @return: Whether it is only the log's end.

@@ -1,4 +1,4 @@
-"""Follow a log from record to record, past every bad place.
+"""Follow a log from record to record, past every corruption.
 
 Recovery stops at the first one; a tool that wants to know all that is wrong, or to save
 what is left, goes on at the next place that holds a whole, valid record.
@@ -19,11 +19,11 @@ from rmqha.wire.log.record import Fault, check
 
 
 @frozen
-class BadPlace:
-    """A place where the log cannot be followed.
+class Corruption:
+    """Bytes of a log that are not what should be there: it cannot be followed from there on.
 
-    @ivar offset: Physical offset.
-    @ivar fault: Why not.
+    @ivar offset: Physical offset of the first.
+    @ivar fault: Why.
     @ivar next_valid: Physical offset of the next whole, valid record, C{None} if there
         is none: then the log ends here.
     """
@@ -37,8 +37,8 @@ Run = tuple[memoryview, Block]
 """Records that follow each other, and their bytes."""
 
 
-def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | BadPlace]:
-    """Give all records from one on, and every bad place between them.
+def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | Corruption]:
+    """Give all records from one on, and every corruption between them.
 
     Where files are missing it goes on in the next one there is, silently: the names
     tell what is missing.
@@ -49,7 +49,7 @@ def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | BadPl
     # The last run of records, and what follows it without any: the end may take a record back.
     held: list[Run] = []
     for event in _follow(raw, start, crc=crc):
-        if isinstance(event, BadPlace):
+        if isinstance(event, Corruption):
             torn = _torn(raw, held[0], event) if held else None
             yield from held if torn is None else torn
             if torn is None:
@@ -63,7 +63,7 @@ def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | BadPl
     yield from held
 
 
-def _torn(raw: RawLog, run: Run, end: BadPlace) -> tuple[Run, BadPlace] | None:
+def _torn(raw: RawLog, run: Run, end: Corruption) -> tuple[Run, Corruption] | None:
     """The last run and the log's end, if its last record is torn though every check says not."""
     view, block = run
     if end.fault is not Fault.NOTHING or end.next_valid is not None or not len(block.start):
@@ -73,10 +73,10 @@ def _torn(raw: RawLog, run: Run, end: BadPlace) -> tuple[Run, BadPlace] | None:
     if fault is None:
         return None
     kept = evolve(block, end=last, start=block.start[:-1], size=block.size[:-1], fault=fault)
-    return (view, kept), BadPlace(last, fault, None)
+    return (view, kept), Corruption(last, fault, None)
 
 
-def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | BadPlace]:
+def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | Corruption]:
     position = start
     window = WINDOW
     while position < raw.end:
@@ -103,9 +103,9 @@ def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | BadPlace]:
             position = following
 
 
-def _bad(raw: RawLog, offset: int, fault: Fault) -> BadPlace | None:
+def _bad(raw: RawLog, offset: int, fault: Fault) -> Corruption | None:
     found = next_valid(raw, offset + 1)
-    return BadPlace(offset, fault, found) if isinstance(judge(raw, offset), Fault) else None
+    return Corruption(offset, fault, found) if isinstance(judge(raw, offset), Fault) else None
 
 
 def moved_from(raw: RawLog, offset: int) -> int | None:

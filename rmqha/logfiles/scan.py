@@ -2,7 +2,7 @@
 
 A record begins where its magic stands four bytes behind, where it says that it is, and
 where every check agrees.  A reader that lost the chain searches for such a place: recovery
-to tell a torn tail from damage, and the offline tools to go on behind a bad place.
+to tell a torn tail from damage, and the offline tools to go on behind a corruption.
 
 Source: docs/protocol/store.rst, Recovery.
 """
@@ -31,7 +31,7 @@ WINDOW = 4 << 20
 """Most bytes of one block, so that numpy's scratch arrays stay in the cache."""
 
 SMALL = 64 << 10
-"""Bytes read first behind a bad place: mostly the next record is near."""
+"""Bytes read first behind a corruption: mostly the next record is near."""
 
 HEAD = FIELDS["sys_flag"].place.stop
 """Bytes of a record's start that tell its size and where it says it is."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.bench.corpus import write_log
 from rmqha.archive.manifest import ArchiveManifest
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
@@ -34,7 +34,7 @@ def log_records(path: Path) -> list[Record]:
     """What a log has."""
     raw, found = RawLog.open(path), []
     for event in follow(raw, raw.min_offset):
-        if not isinstance(event, BadPlace):
+        if not isinstance(event, Corruption):
             view, block = event
             found += [decode(view, at - block.base, at) for at in block.start.tolist()]
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.harness import golden
 from rmqha.logfiles import json_table
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import StoreLock
@@ -113,7 +113,7 @@ class PromoteTests(CommandTestCase):
         """Flip a bit in a body that no start looks at after a clean stop; where its record is."""
         raw = RawLog.open(self.store)
         (event, *_) = follow(raw, raw.min_offset)
-        assert not isinstance(event, BadPlace)
+        assert not isinstance(event, Corruption)
         start = int(event[1].start[3])
         flip(raw.at(start).path, start - raw.min_offset + BODY_AT)
         return start
@@ -145,7 +145,7 @@ class PromoteTests(CommandTestCase):
         """Damage that a repair cuts off is no reason to refuse it."""
         raw = RawLog.open(self.store)
         events = list(follow(raw, raw.min_offset))
-        runs = [event[1] for event in events if not isinstance(event, BadPlace)]
+        runs = [event[1] for event in events if not isinstance(event, Corruption)]
         start = int(runs[-1].start[2])
         flip(raw.at(start).path, start - raw.at(start).start + BODY_AT)
         self.assertIn("not a torn tail", self.fails(1, "promote", self.store))

@@ -17,7 +17,7 @@ from rmqha.ha import live_repair
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import AGAIN, LOOK, LiveRepair
 from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
-from rmqha.logfiles.follow import BadPlace, Run, follow
+from rmqha.logfiles.follow import Corruption, Run, follow
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
@@ -43,7 +43,7 @@ FAR, FAR_LENGTH, FAR_PLACE = SIZE, 102611, 50_000
 
 def runs(raw: RawLog, start: int) -> Iterator[Run]:
     """The records from a place on."""
-    return (event for event in follow(raw, start) if not isinstance(event, BadPlace))
+    return (event for event in follow(raw, start) if not isinstance(event, Corruption))
 
 
 class LiveRepairTests(LogTestCase):

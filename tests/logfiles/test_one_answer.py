@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from rmqha.errors import LogCorrupt, Refused
 from rmqha.ha.promotion import plan
 from rmqha.logfiles import json_table
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
@@ -218,7 +218,7 @@ class OfflineTests(AnswerTestCase):
         """C{rmqha dump}, up to the first place that it complains about."""
         raw, end, records = RawLog.open(root, FILE_SIZE), 0, 0
         for event in follow(raw, 0):
-            if isinstance(event, BadPlace):
+            if isinstance(event, Corruption):
                 end = event.offset
                 break
             block = event[1]

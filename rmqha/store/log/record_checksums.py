@@ -29,7 +29,7 @@ from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 from twisted.logger import Logger
 
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.listing import LOG_NAME, file_name
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
@@ -211,7 +211,7 @@ def remake(root: Path, raw: RawLog) -> int:
     remove(root)
     made, count = RecordChecksums(root, OfflineLog.of(raw)), 0
     for event in follow(raw, raw.min_offset):
-        if not isinstance(event, BadPlace):
+        if not isinstance(event, Corruption):
             made.append(entries_of_block(*event), event[1].base)
             count += len(event[1].start)
     made.close()

@@ -15,7 +15,7 @@ from collections import Counter
 
 from attrs import frozen
 
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
@@ -155,7 +155,7 @@ def record_start(log: OfflineLog, offset: int) -> int:
         return log.end
     found = max(log.raw.at(offset).start, log.min_offset)
     for event in follow(log.raw, found, crc=False):
-        if isinstance(event, BadPlace):
+        if isinstance(event, Corruption):
             if event.offset > offset:
                 break
             found = event.offset
@@ -220,7 +220,7 @@ def valid_end(log: OfflineLog) -> int:
         return raw.min_offset
     end, blank = raw.at(log.end - 1).start, 0
     for event in follow(raw, end):
-        if not isinstance(event, BadPlace):
+        if not isinstance(event, Corruption):
             end, blank = event[1].end, event[1].blank
     return end - blank if end == raw.end else end
 
@@ -237,7 +237,7 @@ def beyond(log: OfflineLog, at: int, end: int) -> Beyond:
     bad = 0
     levels = DelayLevels.parse("1s")
     for event in follow(raw, start) if start is not None else ():
-        if isinstance(event, BadPlace):
+        if isinstance(event, Corruption):
             bad += event.next_valid is not None
         elif len(event[1].start):
             rows = fields(*event, levels)

@@ -2,7 +2,7 @@
 
 A log that ends in the middle of a record after a crash is not at fault: such a torn
 tail was never acknowledged as flushed and goes at the next start, so it is a note.
-It is a fault when a valid record follows, when the bad place holds a whole record of
+It is a fault when a valid record follows, when the corruption holds a whole record of
 another place, when a record crosses the end of its file, and when the store was
 stopped cleanly, because then nothing can be torn.
 
@@ -18,7 +18,7 @@ from attrs import define, field
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault
-from rmqha.logfiles.follow import BadPlace, follow, moved_from
+from rmqha.logfiles.follow import Corruption, follow, moved_from
 from rmqha.logfiles.listing import Finding, unreadable
 from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.published import read_copied_damage
@@ -68,7 +68,7 @@ class LogCheck:
     damaged: bool = field(default=False, init=False)
     notes: list[str] = field(factory=list, init=False)
     end_missing: bool = field(default=False, init=False)
-    bad: list[BadPlace] = field(factory=list, init=False)
+    bad: list[Corruption] = field(factory=list, init=False)
     _copied: CopiedDamage = field(init=False)
     _kept: KeptChecksums = field(init=False)
     _last: tuple[int, int] = field(default=(-1, 0), init=False)
@@ -85,7 +85,7 @@ class LogCheck:
         told = len(raw.findings)
         yield from raw.findings[:told]
         for event in follow(raw, raw.min_offset):
-            if isinstance(event, BadPlace):
+            if isinstance(event, Corruption):
                 yield from self._bad(event)
                 blank = 0
                 continue
@@ -122,13 +122,13 @@ class LogCheck:
         for row in self._kept.compared(view, block)[0]:
             start, size = int(block.start[row]), int(block.size[row])
             self.damaged = True
-            self.bad.append(BadPlace(start, Fault.CHECKSUM, start + size))
+            self.bad.append(Corruption(start, Fault.CHECKSUM, start + size))
             yield self._at(start, Fault.CHECKSUM.value)
 
     def _at(self, offset: int, reason: str) -> Finding:
         return Finding(str(self.raw.at(offset).path), offset, reason)
 
-    def _bad(self, bad: BadPlace) -> Iterator[Finding]:
+    def _bad(self, bad: Corruption) -> Iterator[Finding]:
         reason = bad.fault.value
         moved = moved_from(self.raw, bad.offset) if bad.fault is Fault.OFFSET else None
         if moved is not None:

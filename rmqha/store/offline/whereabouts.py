@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.listing import STRAY, Finding, root_of
 from rmqha.logfiles.log_end import why_torn
 from rmqha.logfiles.offline_log import Progress
@@ -91,7 +91,7 @@ class Searched:
         """Read all of it, and note each message that is there."""
         raw = self.raw
         for event in follow(raw, raw.min_offset) if raw.pieces else ():
-            if isinstance(event, BadPlace):
+            if isinstance(event, Corruption):
                 self._bad(event)
                 continue
             view, block = event
@@ -105,7 +105,7 @@ class Searched:
         """What could not be looked at."""
         return self.raw.findings + self.unsure
 
-    def _bad(self, bad: BadPlace) -> None:
+    def _bad(self, bad: Corruption) -> None:
         """A message may be where no record can be read."""
         behind = data_end(self.raw, bad.offset) if bad.next_valid is None else bad.next_valid
         if behind > bad.offset:

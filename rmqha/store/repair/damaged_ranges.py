@@ -13,7 +13,7 @@ from itertools import pairwise
 from attrs import field, frozen
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
@@ -133,7 +133,7 @@ def widened(raw: RawLog, start: int, stop: int) -> DamagedRange:
 
 
 def _begin(log: OfflineLog, offset: int, end: int) -> int:
-    """Where that begins which holds a byte: a record, a bad place, or missing files."""
+    """Where that begins which holds a byte: a record, a corruption, or missing files."""
     raw = log.raw
     if offset >= end:
         return end
@@ -148,7 +148,7 @@ def _record_from(raw: RawLog, offset: int) -> int | None:
     """The first record that begins at an offset or behind it."""
     begin = raw.at(offset).start if raw.has(offset) else raw.next_start(offset)
     for event in follow(raw, begin, crc=False) if begin is not None else ():
-        if not isinstance(event, BadPlace):
+        if not isinstance(event, Corruption):
             later = event[1].start[event[1].start >= offset]
             if len(later):
                 return int(later[0])

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from attrs import define, evolve, field, frozen
 from isal.isal_zlib import crc32
 
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
@@ -109,7 +109,7 @@ def window(raw: RawLog, wanted: DamagedRange, damaged: Sequence[DamagedRange]) -
 def _records_up_to(raw: RawLog, start: int, least: int) -> int:
     """Where the record ends that holds the byte before C{least}, in a chain from C{start}."""
     for event in follow(raw, start, crc=False):
-        if isinstance(event, BadPlace):
+        if isinstance(event, Corruption):
             if event.next_valid is None or event.next_valid >= least:
                 return max(min(event.offset, least), start)
             continue
@@ -211,7 +211,7 @@ class FetchedBytes:
 
     def _bad_at(self, log: RawLog, at: int) -> bool:
         for event in follow(log, self.window.low):
-            if isinstance(event, BadPlace):
+            if isinstance(event, Corruption):
                 if event.offset <= at and (event.next_valid is None or at < event.next_valid):
                     return True
             elif event[1].end > at:
@@ -225,14 +225,14 @@ class FetchedBytes:
         """
         wanted = self.window.wanted
         for event in follow(self.theirs, self.window.low):
-            if isinstance(event, BadPlace):
+            if isinstance(event, Corruption):
                 if event.offset >= wanted.stop:
                     break
                 if event.next_valid is not None and event.next_valid <= wanted.start:
                     continue
                 if wanted.at_end:
                     return self._ends_at(event)
-                self._bad_place(event)
+                self._corruption(event)
                 continue
             view, block = event
             why = self._met(block) or self._offsets(view, block)
@@ -361,7 +361,7 @@ class FetchedBytes:
         most, end = self.ours.file_size, self.ours.file_end(start)
         return check(record, 0, len(record), start, end, crc=crc, max_size=most)
 
-    def _bad_place(self, bad: BadPlace) -> None:
+    def _corruption(self, bad: Corruption) -> None:
         """A part of the range that is bad there too; queues may lack some records of theirs."""
         wanted = self.window.wanted
         self._queues.clear()
@@ -370,7 +370,7 @@ class FetchedBytes:
         why = bad.fault.value if bad.fault is not Fault.NOTHING else "nothing is there"
         self.not_had.append(NotHad(start, stop, f"the replica's bytes are bad too: {why}"))
 
-    def _ends_at(self, bad: BadPlace | None) -> str:
+    def _ends_at(self, bad: Corruption | None) -> str:
         """The replica has no more of a log's end.
 
         @return: Why what it has may not be written; empty if it may.

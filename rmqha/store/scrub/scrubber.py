@@ -59,7 +59,7 @@ class Scrubber(Watch):
 
     @ivar checksums: Of whole records; those that are missing are made.
     @ivar faults: What is bad, by physical offset.
-    @ivar uncounted: How many more bad places the pass has found than are kept.
+    @ivar uncounted: How many more corruptions the pass has found than are kept.
     @ivar read: Bytes read since the start.
     """
 
@@ -269,7 +269,7 @@ class Scrubber(Watch):
         self._log.info("No longer damaged: {fault}; {why}", fault=str(fault), why=why)
 
     def known(self) -> Iterator[ScrubFault]:
-        """The bad places of which it is known where the log goes on."""
+        """The corruptions of which it is known where the log goes on."""
         for fault in self.faults.values():
             if self._lost is None or fault.offset != self._lost.offset:
                 yield fault

@@ -1,6 +1,6 @@
 """One slice of a scrub: about a mebibyte of a log, read from the disk and checked like any other.
 
-It is followed from record to record, as C{rmqha verify} does.  Behind a bad place the next valid
+It is followed from record to record, as C{rmqha verify} does.  Behind a corruption the next valid
 record is searched for, slice by slice too.
 
 Source: docs/states.rst, Cold damage.
@@ -56,7 +56,7 @@ class SliceResult:
     @ivar position: Physical offset of what comes next.
     @ivar faults: What was found bad.
     @ivar fresh: Entries of the checksums of records that had none, and check otherwise.
-    @ivar lost: The bad place behind which a record is searched for from C{position} on; C{None}
+    @ivar lost: The corruption behind which a record is searched for from C{position} on; C{None}
         where a record begins there.
     """
 
@@ -104,7 +104,7 @@ def _check(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
 def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
     """Search a slice for the next valid record.  Blocking.
 
-    @param lost: The bad place.
+    @param lost: The corruption.
     @param position: Where to go on searching.
     @raise FileNotFoundError: If the file is gone.
     @raise OSError: If there is no descriptor for it now.
@@ -115,7 +115,7 @@ def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
     except OSError as error:
         if isinstance(error, FileNotFoundError) or none_left(error):
             raise
-        # Of one bad place, however large.
+        # Of one corruption, however large.
         found = None
     if found is not None:
         return SliceResult(position=found, faults=(evolve(lost, end=found),))

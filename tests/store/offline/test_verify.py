@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.logfiles import json_table
-from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.follow import Corruption, follow
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived import dispatch_mark
@@ -305,7 +305,7 @@ class Damage(SynchronousTestCase):
         )
         events = list(follow(late, 0))
         self.assertEqual(
-            [event.next_valid for event in events if isinstance(event, BadPlace)], [None]
+            [event.next_valid for event in events if isinstance(event, Corruption)], [None]
         )
 
     def test_quarantine(self) -> None:
