@@ -308,30 +308,21 @@ class StoreError(RmqhaError):
 
 
 @frozen
-class RecordFault(StoreError):
+class RecordCorrupt(StoreError):
     """The bytes at a physical offset are not a whole, valid record.
 
     @ivar reason: A L{rmqha.wire.log.record.Fault} name.
+    @ivar size: Bytes to the next record if it is known that only the body is damaged, else 0.
     """
 
     offset: int
     reason: str
     detail: str = ""
+    size: int = 0
 
     def __str__(self) -> str:
         more = f" ({self.detail})" if self.detail else ""
         return f"no valid record at byte {self.offset}: {self.reason}{more}"
-
-
-@frozen
-class RecordDamaged(RecordFault):
-    """A record that was to become a row is damaged.
-
-    @ivar size: Bytes to the next record if only the body is damaged; 0 where the chain of
-        records is broken, so that it is not known.
-    """
-
-    size: int = 0
 
 
 @frozen

@@ -33,7 +33,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import RecordFault
+from rmqha.errors import RecordCorrupt
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import Judge
 from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind
@@ -204,7 +204,7 @@ class TailSource:
 
         self.fetch.judge(self.fetch.log, self._differs, theirs).addBoth(judged)
 
-    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+    def bad_record(self, connection: SlaveProtocol, error: RecordCorrupt) -> bool:
         """It has a record that does not check: what a master takes back is whole.
 
         @return: Never that it may pass.

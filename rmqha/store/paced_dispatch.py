@@ -14,7 +14,7 @@ from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from rmqha.errors import DiskFull, RecordFault
+from rmqha.errors import DiskFull, RecordCorrupt
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog, RecordCrossesFile
@@ -161,7 +161,7 @@ class PacedDispatch:
             self.starve(error)
             self._next = clock.callLater(RETRY, self._run)
             return
-        except (RecordFault, RecordCrossesFile) as error:
+        except (RecordCorrupt, RecordCrossesFile) as error:
             self._log.critical("Dispatch to consume queues and index stopped: {error}", error=error)
             self.environment.bad_record(error)
             return

@@ -19,7 +19,7 @@ from rmqha.errors import (
     FlushFailed,
     MessageIllegal,
     NotWritable,
-    RecordFault,
+    RecordCorrupt,
     ShutdownFailed,
     StoreLocked,
 )
@@ -653,7 +653,7 @@ class SlaveTests(StoreTestCase):
         store.log.progress()
         clock.advance(LIVE_PAUSE)
         (error,) = told
-        self.assertIsInstance(error, RecordFault)
+        self.assertIsInstance(error, RecordCorrupt)
         self.assertEqual((error.offset, store.dispatcher.position), (500, 0))
         store.log.rewind()
         append_frame(store.log, 500, bytes(content(source, 500)))

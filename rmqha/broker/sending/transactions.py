@@ -22,7 +22,7 @@ from rmqha.broker.clients.registry import Member
 from rmqha.broker.sending.half_messages import HalfMessages
 from rmqha.broker.state import BrokerState
 from rmqha.durations import Durations
-from rmqha.errors import MessageIllegal, NotWritable, RecordFault, RequestRefused, StoreError
+from rmqha.errors import MessageIllegal, NotWritable, RecordCorrupt, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -278,7 +278,7 @@ class Transactions:
                 try:
                     if not young:
                         self._look(half)
-                except (MessageIllegal, RecordFault) as error:
+                except (MessageIllegal, RecordCorrupt) as error:
                     self._log.warn(
                         "Cannot check the transaction of half message {id}: {error}",
                         id=half.offset_msg_id,
@@ -319,7 +319,7 @@ class Transactions:
             self._note(ROLLED_BACK, _destination(half)[0], half.born_timestamp)
             return
         if not half.body_holds:
-            raise RecordFault(half.offset, Fault.CRC.value, "a half message")
+            raise RecordCorrupt(half.offset, Fault.CRC.value, "a half message")
         asked = self.asked.get(half.queue_offset, _count(half, CHECK_TIMES))
         kept = self.state.store.settings.file_reserved
         if asked >= self.state.current.settings.transactions.check_max or self._age(half) > kept:

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordFault, StoreError
+from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordCorrupt, StoreError
 from rmqha.ha.slave.compare_bytes import TheirVersion, first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.ha.slave.reconnect import WANTS_TLS, ha_refusal
@@ -76,7 +76,7 @@ class ConnectionOwner(typing.Protocol):
     def moved(self, connection: SlaveProtocol) -> None:
         """More bytes are held, and the master has more."""
 
-    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+    def bad_record(self, connection: SlaveProtocol, error: RecordCorrupt) -> bool:
         """A whole record that does not check.
 
         @return: Whether it may pass: then the log is to be checked again.
@@ -524,13 +524,13 @@ class SlaveProtocol(Protocol):
     def _verify(self) -> None:
         """Check what came.
 
-        @raise RecordFault: At a bad record that may not pass.
+        @raise RecordCorrupt: At a bad record that may not pass.
         """
         while True:
             try:
                 self.log.verify()
                 return
-            except RecordFault as error:
+            except RecordCorrupt as error:
                 if not self.follower.bad_record(self, error):
                     raise
 

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, RecordFault
+from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, RecordCorrupt
 from rmqha.ha.slave.choice import PresentMaster
 from rmqha.ha.slave.connection import SetListener, SlaveProtocol
 from rmqha.ha.slave.followed import MastersBelieved
@@ -351,7 +351,7 @@ class FollowState(NodePart):
             self.fail(str(error))
         elif isinstance(error, (RecordCrossesFile, StartNotAligned)):
             self.stop(SyncState.FILE_SIZE, str(error))
-        elif isinstance(error, RecordFault):
+        elif isinstance(error, RecordCorrupt):
             # What is not confirmed was never reported: drop it and fetch it again.
             passes = self.bad_record(connection, error)
             log.rewind()
@@ -373,7 +373,7 @@ class FollowState(NodePart):
             if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
                 self.stop(SyncState.GAP, str(error))
 
-    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+    def bad_record(self, connection: SlaveProtocol, error: RecordCorrupt) -> bool:
         """A whole record does not check: let it pass if it is the master's own damage, and old."""
         passes = self.damage.copies(connection.log, error, connection)
         if passes:

@@ -24,7 +24,7 @@ from attrs import define, field, frozen
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import BadRecordPolicy, HASettings
-from rmqha.errors import RecordFault
+from rmqha.errors import RecordCorrupt
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.log.copied_damage import MOST, CopiedRecord, crc_of
@@ -82,7 +82,7 @@ class MasterDamage:
         while self._ends and now - self._ends[0][0] >= self.settles_after:
             self._settled = max(self._settled, self._ends.popleft()[1])
 
-    def copies(self, log: CommitLog, error: RecordFault, connection: object) -> bool:
+    def copies(self, log: CommitLog, error: RecordCorrupt, connection: object) -> bool:
         """Decide about a bad record at the log's confirmed end.
 
         @param connection: Over which connection it came.
@@ -123,7 +123,7 @@ class MasterDamage:
         """
         return self._suspect is not None and self._suspect.offset == log.confirmed
 
-    def advice(self, log: CommitLog, error: RecordFault) -> str:
+    def advice(self, log: CommitLog, error: RecordCorrupt) -> str:
         """What comes next, for the reason of the state."""
         if self.settings.bad_record is BadRecordPolicy.STOP:
             return "haBadRecordPolicy=stop"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rmqha.errors import RecordDamaged
+from rmqha.errors import RecordCorrupt
 from rmqha.logfiles.published import read_splits
 from rmqha.pipeline.log.options import Mode, ReadOptions
 from rmqha.pipeline.log.ranges import Range
@@ -47,7 +47,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def corrupt_row(error: RecordDamaged, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
+def corrupt_row(error: RecordCorrupt, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
     """The row of a damaged record: where it is and what is wrong, and nothing else."""
     style = STYLES[options.column_style.value]
     known = {options.column_name_of_corrupt_record: str(error)}
@@ -58,7 +58,7 @@ def corrupt_row(error: RecordDamaged, schema: pa.Schema, options: ReadOptions) -
     return pa.RecordBatch.from_pylist([row], schema)
 
 
-def behind(error: RecordDamaged, wanted: Range) -> int:
+def behind(error: RecordCorrupt, wanted: Range) -> int:
     """Where to go on behind damage, at most at the range's end."""
     if error.size:
         return min(error.offset + error.size, wanted.end)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, frozen
 
-from rmqha.errors import NotAStore, RecordDamaged
+from rmqha.errors import NotAStore, RecordCorrupt
 from rmqha.logfiles.blocks.blocks import Blocks, KindReads
 from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
@@ -258,7 +258,7 @@ class MessageReader:
                 if self.options.fail_on_queue_gap:
                     require_nothing_hidden(wanted, wanted.files(self._tier(wanted)), passed.last)
                 return
-            except RecordDamaged as error:
+            except RecordCorrupt as error:
                 if self.options.mode is Mode.FAILFAST:
                     raise self._broken(wanted, error.offset, str(error)) from error
                 start = behind(error, wanted)
@@ -269,19 +269,19 @@ class MessageReader:
     def _sound(self, wanted: Range, decoder: Decoder, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         """The batches up to the range's end, or to damage.
 
-        @raise RecordDamaged: If there is some; a record that goes beyond the range's end is
+        @raise RecordCorrupt: If there is some; a record that goes beyond the range's end is
             taken for one whose size is damaged.
         @raise RangeBroken: If the file's blank crosses the range's end.
         """
         used = 0
         while blocks.base + used < wanted.end:
             if not blocks.more(used) and not used:
-                raise RecordDamaged(
+                raise RecordCorrupt(
                     blocks.base, SHORT, f"an incomplete record of {len(blocks.view)} bytes"
                 )
             batch, used = decoder.decode(blocks.view, blocks.base, file_end=wanted.file_end)
             if not used and blocks.at_end:
-                raise RecordDamaged(blocks.base, "bad size", "the record would end after its range")
+                raise RecordCorrupt(blocks.base, "bad size", "the record would end after its range")
             if blocks.base + used > wanted.end:
                 raise self._broken(wanted, blocks.base, "a record crosses the end of the range")
             yield batch

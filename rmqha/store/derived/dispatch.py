@@ -27,7 +27,7 @@ from attrs import Factory, define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.errors import DerivedFault, RecordFault
+from rmqha.errors import DerivedFault, RecordCorrupt
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived import unit_files
@@ -323,7 +323,7 @@ class Dispatcher:
         @param near: At most so many bytes behind, records are read in short runs; L{NEAR} unless
             given.  More for a budget that no block fits, however small.
         @return: Whether there is more to do at once.
-        @raise RecordFault: There is no valid record where one must be; nothing is skipped.
+        @raise RecordCorrupt: There is no valid record where one must be; nothing is skipped.
         @raise DiskFull: There is no room; running again later goes on.
         """
         try:
@@ -438,7 +438,7 @@ class Dispatcher:
         elif block.fault is not Fault.INCOMPLETE or self.end == self.log.confirmed:
             # Otherwise the limit is somewhere in the record.
             reason = f"below the confirmed end {self.log.confirmed}"
-            raise RecordFault(block.end, block.fault.value, reason)
+            raise RecordCorrupt(block.end, block.fault.value, reason)
 
     def _fit_window(self, budget: float, taken: float) -> None:
         """Read as much the next time as fits the budget.

@@ -8,7 +8,7 @@ Source: docs/protocol/store.rst, Dispatch.
 
 from __future__ import annotations
 
-from rmqha.errors import RecordFault
+from rmqha.errors import RecordCorrupt
 from rmqha.logfiles.reader import LogReader
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.kernels_numpy import DispatchRows
@@ -49,14 +49,14 @@ def offsets_from(
     """Read a log from a record start to its confirmed end.  Blocking.
 
     @return: The queue offset just past the last that its records have, by topic and queue id.
-    @raise RecordFault: There is no valid record where one must be.
+    @raise RecordCorrupt: There is no valid record where one must be.
     """
     found: dict[tuple[str, int], int] = {}
     while position < log.confirmed:
         buf, block = read_block(log, position, log.confirmed, window)
         if block.end == position:
             reason = (block.fault or Fault.INCOMPLETE).value
-            raise RecordFault(position, reason, f"below the confirmed end {log.confirmed}")
+            raise RecordCorrupt(position, reason, f"below the confirmed end {log.confirmed}")
         if len(block.start):
             for queue, first, raw in grouped_units(block, fields(buf, block, levels)):
                 found[queue] = max(found.get(queue, 0), first + len(raw) // UNIT_SIZE)

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DerivedFault, RecordFault, Refused
+from rmqha.errors import DerivedFault, RecordCorrupt, Refused
 from rmqha.logfiles.offline_log import Progress
 from rmqha.logfiles.published import read_deleted_topics
 from rmqha.logfiles.reader import LogReader
@@ -86,7 +86,7 @@ def rebuild(
     @param ends: Topic, queue id and the queue offset where the queue went on before, of queues of
         which the log may have no message any more.
     @raise Refused: There are derived files already.
-    @raise RecordFault: The log holds something that is no record.
+    @raise RecordCorrupt: The log holds something that is no record.
     """
     for folder in (root / CONSUMEQUEUE, root / INDEX):
         if folder.is_dir() and any(folder.iterdir()):
@@ -140,7 +140,7 @@ def compare(
 
     @param queues: Loaded; L{ConsumeQueues.inspect} is enough.
     @param index: Loaded, or C{None} when there is none.
-    @raise RecordFault: The log holds something that is no record.
+    @raise RecordCorrupt: The log holds something that is no record.
     """
     levels = DelayLevels.parse(settings.delay_levels)
     queues.note_deleted(read_deleted_topics(queues.root, log, log.confirmed))
@@ -155,7 +155,7 @@ def compare(
     while position < log.confirmed:
         buf, block = read_block(log, position, log.confirmed, WINDOW)
         if block.fault is not None and block.end == position:
-            raise RecordFault(position, block.fault.value)
+            raise RecordCorrupt(position, block.fault.value)
         if len(block.start):
             rows = fields(buf, block, levels)
             for queue, first, raw in grouped_units(block, rows):

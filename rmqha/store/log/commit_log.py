@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field, frozen
 from twisted.logger import Logger
 
-from rmqha.errors import DiskFull, FrameOffsetMismatch, MessageIllegal, RecordFault, StoreError
+from rmqha.errors import DiskFull, FrameOffsetMismatch, MessageIllegal, RecordCorrupt, StoreError
 from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
@@ -385,7 +385,7 @@ class CommitLog:
 
         @param most: About how many bytes to check now, though at least a record if one is
             whole; all by default.
-        @raise RecordFault: At the first record that is not valid; L{confirmed} is its start.
+        @raise RecordCorrupt: At the first record that is not valid; L{confirmed} is its start.
         @raise RecordCrossesFile: At a record that does not fit our files.
         """
         stop = self.end if most is None else min(self.end, self.confirmed + most)
@@ -485,7 +485,7 @@ class CommitLog:
         foreign_blank = fault is Fault.SIZE and magic_at(head, 0) == MAGIC_BLANK
         if fault is Fault.FILE_END or foreign_blank:
             raise RecordCrossesFile(offset, size, self.file_size)
-        raise RecordFault(offset, fault.value, f"{size} bytes announced")
+        raise RecordCorrupt(offset, fault.value, f"{size} bytes announced")
 
     def progress(self) -> None:
         """Tell L{appended}; a slave does so once a read turn, after checking."""

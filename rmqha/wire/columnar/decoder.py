@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqha.errors import ColumnUnknown, RecordDamaged
+from rmqha.errors import ColumnUnknown, RecordCorrupt
 from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.record_blocks import Block, walk
@@ -161,7 +161,7 @@ class Decoder:
         @param nul_is_torn: Whether properties that end in NUL are damage.
         @return: The rows, and how many bytes they and what was passed over take; 0 asks
             for a longer block.
-        @raise RecordDamaged: If there is no whole, valid record at C{base}.
+        @raise RecordCorrupt: If there is no whole, valid record at C{base}.
         """
         view = memoryview(block)
         last = _NO_END if file_end is None else file_end
@@ -212,7 +212,7 @@ class Decoder:
         @return: The bodies by row, and how many rows go with them: up to the first that
             cannot be decompressed, and no more than as many bytes as one body may have
             and another one.
-        @raise RecordDamaged: If it is that of the very first record.
+        @raise RecordCorrupt: If it is that of the very first record.
         """
         from rmqha.wire.log.inflate import inflate
 
@@ -228,7 +228,7 @@ class Decoder:
             except ValueError as error:
                 if start:
                     return bodies, row
-                raise RecordDamaged(base, DAMAGED_BODY, str(error), size) from error
+                raise RecordCorrupt(base, DAMAGED_BODY, str(error), size) from error
             total += len(bodies[row])
         return bodies, len(heads)
 
@@ -242,10 +242,10 @@ def _blank(view: memoryview, position: int, base: int, file_end: int | None) -> 
     return size if whole else 0
 
 
-def _damage(view: memoryview, found: Block) -> RecordDamaged:
+def _damage(view: memoryview, found: Block) -> RecordCorrupt:
     """What is wrong at the end of a block; where the next record is, if that is sure."""
     assert found.fault is not None, "there is damage"
     position = found.end - found.base
     announced = int.from_bytes(view[position : position + 4], "big", signed=True)
     size = announced if found.fault is Fault.CRC else 0
-    return RecordDamaged(found.end, found.fault.value, f"{announced} bytes announced", size)
+    return RecordCorrupt(found.end, found.fault.value, f"{announced} bytes announced", size)

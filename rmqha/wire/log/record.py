@@ -17,7 +17,7 @@ from typing import NamedTuple
 from attrs import define, frozen
 from isal.isal_zlib import crc32
 
-from rmqha.errors import RecordFault
+from rmqha.errors import RecordCorrupt
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc, tags_code
 from rmqha.wire.log.layout import (
@@ -269,7 +269,7 @@ def _msg_id_head(store_host: Host) -> str:
 def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:
     """Read a record that L{check} found whole.
 
-    @raise RecordFault: If its lengths do not lie within C{buf} after all.
+    @raise RecordCorrupt: If its lengths do not lie within C{buf} after all.
     """
     view = memoryview(buf)
     try:
@@ -285,7 +285,7 @@ def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:
         topic, at = _string(view, at, _BYTE if magic == MAGIC_V1 else _SHORT)
         properties, at = _string(view, at, _SHORT)
     except (ValueError, struct_error) as error:
-        raise RecordFault(offset, Fault.LENGTHS.value, str(error)) from error
+        raise RecordCorrupt(offset, Fault.LENGTHS.value, str(error)) from error
     return Record(
         offset=offset,
         size=size,

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from lab.harness import golden
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
+from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordCorrupt
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.ha.slave.reportable import Reportable, accepted, flushed
@@ -70,7 +70,7 @@ class Recorder:
     def moved(self, connection: SlaveProtocol) -> None:
         self.told.append(("moved", connection.cursor))
 
-    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+    def bad_record(self, connection: SlaveProtocol, error: RecordCorrupt) -> bool:
         return False
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
@@ -390,7 +390,7 @@ class StreamTests(SlaveCase):
         connection = self.connect(self.log())
         connection.frame(0, content(self.theirs, 0, 700) + b"\1" * 500)
         error = self.owner.error
-        self.assertIsInstance(error, RecordFault)
+        self.assertIsInstance(error, RecordCorrupt)
         self.assertEqual((error.offset, connection.reports()), (700, [0]))
 
     def test_disk_full(self) -> None:
@@ -575,7 +575,7 @@ class SinkTests(SlaveCase):
         self.slave.body_received(300)
         self.slave.frame_ends()
         self.slave.turn_ends()
-        self.assertIsInstance(self.owner.error, RecordFault)
+        self.assertIsInstance(self.owner.error, RecordCorrupt)
         self.assertFalse(connection.open)
 
 

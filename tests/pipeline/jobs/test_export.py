@@ -36,7 +36,7 @@ TASK = """
 An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "reading.py", line 1, in read
-rmqha.errors.RecordDamaged: at byte 7: body CRC
+rmqha.errors.RecordCorrupt: at byte 7: body CRC
 
 The above exception was the direct cause of the following exception:
 

@@ -19,7 +19,7 @@ from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from rmqha.errors import DiskFull, RecordFault, Refused
+from rmqha.errors import DiskFull, RecordCorrupt, Refused
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived import dispatch, index, index_file, unit_files
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
@@ -515,7 +515,7 @@ class RunTests(DispatchTestCase):
             made.recover(clean=True)
             with patch.object(dispatch, "NEAR", near):
                 for _ in range(2):
-                    error = self.assertRaises(RecordFault, drain, made)
+                    error = self.assertRaises(RecordCorrupt, drain, made)
                     self.assertEqual(error.offset, log.starts[30])
             self.assertEqual((made.position, made.dispatched), (log.starts[30], 30))
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, MessageIllegal, RecordFault
+from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, MessageIllegal, RecordCorrupt
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.files import mapped
 from rmqha.store.log import commit_log
@@ -315,19 +315,19 @@ class VerifyTests(LogTestCase):
             data = bytearray(self.data)
             data[place] ^= 1
             log = self.received(data)
-            error = self.assertRaises(RecordFault, log.verify)
+            error = self.assertRaises(RecordCorrupt, log.verify)
             self.assertEqual((error.offset, error.reason), (300, reason.value))
             self.assertEqual((log.confirmed, log.last_record, log.end), (300, 0, 1200))
-            self.assertRaises(RecordFault, log.verify)
+            self.assertRaises(RecordCorrupt, log.verify)
 
     def test_both_ways_agree(self) -> None:
         """The ways for few records and for many find the same fault at the same place."""
         data = bytearray(content(self.filled(*[1000] * 200, file_size=1 << 20)))
         data[150_500] ^= 1
         slow, fast = (self.received(data, 1 << 20) for _ in range(2))
-        self.assertRaises(RecordFault, fast.verify)
+        self.assertRaises(RecordCorrupt, fast.verify)
         self.patch(commit_log, "SCALAR_BYTES", 1 << 20)
-        self.assertRaises(RecordFault, slow.verify)
+        self.assertRaises(RecordCorrupt, slow.verify)
         self.assertEqual((slow.confirmed, slow.last_record), (150_000, 149_000))
         self.assertEqual((fast.confirmed, fast.last_record), (150_000, 149_000))
 
@@ -362,7 +362,7 @@ class VerifyTests(LogTestCase):
         """What is said of the first record that is not valid, and where."""
         try:
             log.verify()
-        except RecordFault as error:
+        except RecordCorrupt as error:
             return error.offset, error.reason
         return None
 
@@ -431,7 +431,7 @@ class VerifyTests(LogTestCase):
         data[400] ^= 1
         log = self.received(data)
         log.now_flushed(log.end)
-        self.assertRaises(RecordFault, log.verify)
+        self.assertRaises(RecordCorrupt, log.verify)
         log.rewind()
         self.assertEqual((log.end, log.confirmed, log.flushed, log.rewinds), (300, 300, 300, 1))
         self.assertEqual(files_of(log.folder.path)[300:], bytes((1 << 16) - 300))
@@ -445,7 +445,7 @@ class VerifyTests(LogTestCase):
         data = bytearray(content(source))
         data[2100] ^= 1
         log = self.received(data, FILE_SIZE)
-        self.assertRaises(RecordFault, log.verify)
+        self.assertRaises(RecordCorrupt, log.verify)
         log.rewind()
         self.assertEqual((log.end, len(log.folder.files)), (2000, 1))
         append_frame(log, 2000, content(source, 2000))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.errors import ColumnUnknown, RecordDamaged
+from rmqha.errors import ColumnUnknown, RecordCorrupt
 from rmqha.wire.columnar import kernels, kernels_numpy
 from rmqha.wire.columnar.decoder import (
     COLUMNS,
@@ -182,7 +182,7 @@ class RowTests(SynchronousTestCase):
                     file_end = base + len(data)
                     for row in read(decoder, data, base, file_end=file_end, nul_is_torn=torn):
                         found.append(row)  # noqa: PERF402 those before the error count
-                except RecordDamaged as error:
+                except RecordCorrupt as error:
                     self.assertNotEqual(error.reason, Fault.CRC)
             with_torn = [row for row in wanted if row["rawProperties"].endswith("\0")]
             if torn:
@@ -427,7 +427,7 @@ class DamageTests(SynchronousTestCase):
                 passed += used
             self.assertEqual(passed, len(whole))
         self.assertEqual(decoder.decode(memoryview(whole), 0)[1], len(whole))
-        with self.assertRaises(RecordDamaged):
+        with self.assertRaises(RecordCorrupt):
             decoder.decode(memoryview(whole)[len(data) :], len(data), file_end=len(whole) + 1)
 
     def test_damage(self) -> None:
@@ -444,14 +444,14 @@ class DamageTests(SynchronousTestCase):
             decoder = Decoder(["topic"], verify_crc=True)
             batch, used = decoder.decode(memoryview(data), 0)
             self.assertEqual((batch.num_rows, used), (1, size))
-            with self.assertRaises(RecordDamaged) as caught:
+            with self.assertRaises(RecordCorrupt) as caught:
                 decoder.decode(memoryview(data)[used:], used)
             error = caught.exception
             self.assertEqual((error.offset, error.reason, error.size), (size, reason, skip))
 
     def test_unwritten(self) -> None:
         """Zeros are named as what they are."""
-        with self.assertRaises(RecordDamaged) as caught:
+        with self.assertRaises(RecordCorrupt) as caught:
             Decoder(["topic"]).decode(memoryview(bytes(100)), 0)
         self.assertEqual(caught.exception.reason, Fault.NOTHING)
 
@@ -501,7 +501,7 @@ class CompressedTests(SynchronousTestCase):
             decoder = Decoder(["body"], decompress=True, max_decompressed=most)
             batch, used = decoder.decode(memoryview(data), 0)
             self.assertEqual(batch.num_rows, 1)
-            with self.assertRaises(RecordDamaged) as caught:
+            with self.assertRaises(RecordCorrupt) as caught:
                 decoder.decode(memoryview(data)[used:], used)
             error = caught.exception
             self.assertEqual((error.offset, error.reason), (used, DAMAGED_BODY))

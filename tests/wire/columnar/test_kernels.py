@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import RecordDamaged
+from rmqha.errors import RecordCorrupt
 from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.decoder import COLUMNS, MORE_COLUMNS, Decoder
 from rmqha.wire.columnar.fixed_fields import FixedFields
@@ -43,7 +43,7 @@ def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
             batch, used = decoder.decode(
                 memoryview(data)[position:], BASE + position, file_end=LAST
             )
-        except RecordDamaged as error:
+        except RecordCorrupt as error:
             return rows, position, str(error)
         batch.validate(full=True)
         rows += rows_of(batch)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.errors import RecordFault
+from rmqha.errors import RecordCorrupt
 from rmqha.wire.log import properties
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.encode import blank
@@ -237,6 +237,6 @@ class RecordTests(SynchronousTestCase):
         """A record that does not lie within the buffer is a typed error with its offset."""
         data = stored(PLAIN)
         for size in range(len(data)):
-            with self.assertRaises(RecordFault) as caught:
+            with self.assertRaises(RecordCorrupt) as caught:
                 decode(data[:size], 0, 4711)
             self.assertEqual(caught.exception.offset, 4711)
