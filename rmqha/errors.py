@@ -448,19 +448,6 @@ class FlushFailed(StoreError):
 
 
 @frozen
-class DerivedFault(StoreError):
-    """A consume queue or index disagrees with the log.
-
-    @ivar offset: Position inside it (units for queues, entries for an index).
-    """
-
-    sentence = "{path} at {offset}: {reason}"
-    path: str
-    offset: int
-    reason: str
-
-
-@frozen
 class FileUnreadable(StoreError):
     """The system does not let a file be read.  What is in it is not known then: it is neither
     damaged nor gone, and no older version takes its place.

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from rmqha.errors import DerivedFault
-from rmqha.logfiles.listing import LOG_NAME
+from rmqha.errors import StoreError
+from rmqha.logfiles.listing import LOG_NAME, Finding
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.derived.unit_files import NOWHERE, SCAN_UNITS, UnitFiles
 from rmqha.store.files.mapped import zero_range
@@ -38,6 +38,17 @@ from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 _SCAN_FILES = 3
 # How many last units may be wrong before nothing in the queue is believed.
 _WALK_BACK = 16
+
+
+@frozen
+class QueueCorrupt(StoreError):
+    """A consume queue disagrees with the log.
+
+    @ivar finding: Where, in units of the queue, and why.
+    """
+
+    sentence = "{finding}"
+    finding: Finding
 
 
 @define(eq=False)
@@ -116,7 +127,7 @@ class ConsumeQueue(UnitFiles):
         @param first: Queue offset of the first unit.
         @param raw: Whole units.
         @return: How many were added.
-        @raise DerivedFault: Another unit stands there, or units before C{first} are
+        @raise QueueCorrupt: Another unit stands there, or units before C{first} are
             missing.  Nothing was written.
         """
         count = len(raw) // UNIT_SIZE
@@ -124,19 +135,20 @@ class ConsumeQueue(UnitFiles):
             self.begin(first, lasting=False)
         self.highest = max(self.highest, first + count - 1)
         if first > self.max_offset:
-            raise self._fault(self.max_offset, f"units up to {first} are missing")
+            raise QueueCorrupt(self._fault(self.max_offset, f"units up to {first} are missing"))
         present = min(count, self.max_offset - first)
         if present:
             differs = self._differs(first, raw, present)
             if differs is not None:
-                raise self._fault(differs, "the log has another record for this queue offset")
+                reason = "the log has another record for this queue offset"
+                raise QueueCorrupt(self._fault(differs, reason))
         return self._write(first + present, raw[present * UNIT_SIZE :])
 
     def begin_pass(self) -> None:
         """Note that a dispatch of the whole log begins, so that L{mend} may correct units."""
         self._mended = -1
 
-    def end_pass(self, log_min: int, report: Callable[[DerivedFault], None]) -> None:
+    def end_pass(self, log_min: int, report: Callable[[Finding], None]) -> None:
         """Drop what the pass has not found in the log.
 
         @param log_min: Physical offset at which the pass began.
@@ -151,9 +163,7 @@ class ConsumeQueue(UnitFiles):
             )
             self._cut(end)
 
-    def mend(
-        self, first: int, raw: bytes, log_min: int, report: Callable[[DerivedFault], None]
-    ) -> int:
+    def mend(self, first: int, raw: bytes, log_min: int, report: Callable[[Finding], None]) -> int:
         """Add units as L{append} does, in a pass that began at the log's first byte.
 
         Such a pass knows every record, so what stands where the log says otherwise is
@@ -182,7 +192,7 @@ class ConsumeQueue(UnitFiles):
         self.highest = max(self.highest, self._mended - 1)
         return written
 
-    def _line_up(self, first: int, log_min: int, report: Callable[[DerivedFault], None]) -> None:
+    def _line_up(self, first: int, log_min: int, report: Callable[[Finding], None]) -> None:
         """Make C{first} the queue's end or a place inside it, before units go there."""
         if self._mended < 0:  # the first record of this queue in the pass
             if self.max_offset not in (0, first) and self.end_physical <= log_min:
@@ -432,7 +442,7 @@ class ConsumeQueue(UnitFiles):
 
     # --- loading ---
 
-    def load(self) -> list[DerivedFault]:
+    def load(self) -> list[Finding]:
         """Take the files that are in the folder, without looking into them.
 
         @return: Why the files cannot be used: then the queue is empty and they are
@@ -444,18 +454,18 @@ class ConsumeQueue(UnitFiles):
             found = sorted(entries, key=lambda entry: entry.name)
         for entry in found:
             if not LOG_NAME.fullmatch(entry.name):
-                faults.append(DerivedFault(entry.path, 0, "ignored: not a consume queue file"))
+                faults.append(Finding(entry.path, 0, "ignored: not a consume queue file"))
                 continue
             size = entry.stat().st_size
             if size != self.file_size:
                 wrong = f"{size} bytes, expected {self.file_size}"
-                return [*faults, DerivedFault(entry.path, 0, wrong)]
+                return [*faults, Finding(entry.path, 0, wrong)]
             starts.append(int(entry.name))
         for index, start in enumerate(starts):
             wanted = starts[0] + index * self.file_size
             if start != wanted or start % self.file_size:
                 path = self._path(start)
-                return [*faults, DerivedFault(path, 0, f"the file before ends at {wanted}")]
+                return [*faults, Finding(path, 0, f"the file before ends at {wanted}")]
         if starts:
             self._first = starts[0]
             self.max_offset = (starts[-1] + self.file_size) // UNIT_SIZE
@@ -474,7 +484,7 @@ class ConsumeQueue(UnitFiles):
             self.correct_min(log_min)
             self._piece = None
 
-    def recover(self, peek: RecordReader, *, durable: bool = False) -> list[DerivedFault]:
+    def recover(self, peek: RecordReader, *, durable: bool = False) -> list[Finding]:
         """Find the valid end of loaded files and zero what lies behind it.
 
         Valid is a unit that follows the one before it in the log and whose record lies
@@ -492,7 +502,7 @@ class ConsumeQueue(UnitFiles):
         finally:
             self._piece = None
 
-    def _recover(self, peek: RecordReader, *, durable: bool) -> list[DerivedFault]:
+    def _recover(self, peek: RecordReader, *, durable: bool) -> list[Finding]:
         held, self.max_offset = self.max_offset, self._scanned_end()
         # Units of records that the log has lost are no fault: the log was cut, they follow.
         end = self._kept(peek.log.confirmed)

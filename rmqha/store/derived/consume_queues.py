@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import Factory, define, field
 
-from rmqha.errors import DerivedFault
+from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.store.derived.consume_queue import ConsumeQueue, LogStart
 from rmqha.store.derived.record_at import RecordReader
@@ -77,7 +77,7 @@ class ConsumeQueues:
     root: Path
     file_size: int
     descriptors: Descriptors = field(factory=Descriptors)
-    faults: list[DerivedFault] = field(init=False, factory=list)
+    faults: list[Finding] = field(init=False, factory=list)
     start: LogStart = field(init=False, factory=LogStart)
     moved: dict[tuple[str, int], int] = field(init=False, factory=dict)
     deleted: dict[str, int] = field(init=False, factory=dict)
@@ -181,7 +181,7 @@ class ConsumeQueues:
             set_aside(Path(folder.path))
 
     def _ignored(self, path: str) -> None:
-        self.faults.append(DerivedFault(path, 0, "ignored: not a consume queue"))
+        self.faults.append(Finding(path, 0, "ignored: not a consume queue"))
 
     def inspect(self, log_min: int) -> None:
         """Find the end of every queue and change nothing (see L{ConsumeQueue.inspect})."""
@@ -344,7 +344,7 @@ class ConsumeQueues:
         for queue in self:
             queue.begin_pass()
 
-    def end_pass(self, log_min: int, report: Callable[[DerivedFault], None]) -> None:
+    def end_pass(self, log_min: int, report: Callable[[Finding], None]) -> None:
         """That dispatch has reached the log's end: what it did not meet is dropped."""
         for queue in self:
             queue.end_pass(log_min, report)

@@ -27,7 +27,8 @@ from attrs import Factory, define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.errors import DerivedFault, RecordCorrupt
+from rmqha.errors import RecordCorrupt
+from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived import unit_files
@@ -196,7 +197,7 @@ class Dispatcher:
     dispatched: int = field(init=False, default=0)
     rebuilds: int = field(init=False, default=0)
     fault_count: int = field(init=False, default=0)
-    faults: list[DerivedFault] = field(init=False, factory=list)
+    faults: list[Finding] = field(init=False, factory=list)
     on_units: list[OnUnits] = field(init=False, factory=list)
     on_pause: list[Callable[[], None]] = field(init=False, factory=list)
     urgent: Callable[[], bool] = field(init=False, default=bool)
@@ -255,7 +256,7 @@ class Dispatcher:
                 self.queues.start.marked = True
             for topic, queue_id, end in lost:
                 path = f"{self.queues.folder}/{topic}/{queue_id}"
-                self._report(DerivedFault(path, end, "units below this one are missing"))
+                self._report(Finding(path, end, "units below this one are missing"))
                 # The log may have none of its messages any more.
                 self.queues.begin(topic, queue_id, end, sure=True)
         elif clean and not self.queues.faults:
@@ -350,13 +351,13 @@ class Dispatcher:
                     self._fit_window(budget, self.clock.seconds() - started)
                 elif not (COMPILED and self._read_run(budget)):
                     self._run_block(started + budget, _BYTES_OF_A_LOOK)
-            except DerivedFault as fault:
-                self._report(fault)
+            except consume_queue.QueueCorrupt as error:
+                self._report(error.finding)
                 self.rebuilds += 1
                 self._log.warn(
                     "Rebuilding consume queues and index from byte {start} on: {fault}",
                     start=self.log.min_offset,
-                    fault=fault,
+                    fault=error.finding,
                 )
                 self._begin_whole()
                 before = -1
@@ -382,7 +383,7 @@ class Dispatcher:
         self.position = min(self.position, offset)
         self._unwritten = None
 
-    def _report(self, fault: DerivedFault) -> None:
+    def _report(self, fault: Finding) -> None:
         self.fault_count += 1
         self.faults.append(fault)
         del self.faults[:-_FAULTS_KEPT]
@@ -506,9 +507,7 @@ class Dispatcher:
         queue = self.queues.create(topic, queue_id)
         if queue is None or not self.queues.placeable(queue, first):
             path = f"{self.queues.folder}/{topic}/{queue_id}"
-            self._report(
-                DerivedFault(path, first, "left out a unit that no consume queue can hold")
-            )
+            self._report(Finding(path, first, "left out a unit that no consume queue can hold"))
             return
         before = queue.max_offset
         if self._whole >= 0:

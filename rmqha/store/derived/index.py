@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field
 
-from rmqha.errors import DerivedFault
+from rmqha.logfiles.listing import Finding
 from rmqha.store.derived.consume_queues import set_aside
 from rmqha.store.derived.index_file import IndexFile, IndexShape, Ints
 from rmqha.store.derived.record_at import RecordReader
@@ -82,7 +82,7 @@ class Index:
     descriptors: Descriptors = field(factory=Descriptors)
     end_offset: int = field(init=False, default=-1)
     position: int = field(init=False, default=0)
-    faults: list[DerivedFault] = field(init=False, factory=list)
+    faults: list[Finding] = field(init=False, factory=list)
     _files: list[IndexFile] = field(init=False, factory=list)
     # Entries the message at end_offset has, so that offering it again adds none twice.
     _tail: int = field(init=False, default=0)
@@ -269,13 +269,12 @@ class Index:
             if path.name.isascii() and path.name.isdigit() and path.is_file():
                 paths.append(path)
             else:
-                self.faults.append(DerivedFault(str(path), 0, "ignored: not an index file"))
+                self.faults.append(Finding(str(path), 0, "ignored: not an index file"))
         paths.sort(key=lambda path: int(path.name))
         for number, path in enumerate(paths):
-            try:
-                file = IndexFile.load(str(path), self.shape, self.descriptors)
-            except DerivedFault as fault:
-                self.faults.append(fault)
+            file = IndexFile.load(str(path), self.shape, self.descriptors)
+            if isinstance(file, Finding):
+                self.faults.append(file)
                 for later in () if self.descriptors.read_only else paths[number:]:
                     self.descriptors.forget(str(later))
                     set_aside(later)
@@ -319,14 +318,12 @@ class Index:
             if not whole or last:
                 for _ in self._files[number + 1 :]:
                     self.faults.append(
-                        DerivedFault(
-                            self._files[-1].path, 1, "dropped: it follows a cut index file"
-                        )
+                        Finding(self._files[-1].path, 1, "dropped: it follows a cut index file")
                     )
                     self._drop_last()
                 if not whole and count != file.count:
                     wrong = f"the header says {file.count} entries, {count} of them are sound"
-                    self.faults.append(DerivedFault(file.path, count, wrong))
+                    self.faults.append(Finding(file.path, count, wrong))
             file.count = count
             self._restore(file, peek)
             if not whole:
@@ -356,7 +353,7 @@ class Index:
             if peek.at(self.end_offset) is not None:
                 return
         self.faults.append(
-            DerivedFault(str(self.folder), self.total, "dropped: no entry points to a record")
+            Finding(str(self.folder), self.total, "dropped: no entry points to a record")
         )
         self.destroy()
 

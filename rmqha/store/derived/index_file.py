@@ -30,7 +30,7 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from rmqha.errors import DerivedFault
+from rmqha.logfiles.listing import Finding
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import disk_error, zero_range
 from rmqha.store.files.pages import page_begin, page_end
@@ -141,18 +141,18 @@ class IndexFile:
         return made
 
     @classmethod
-    def load(cls, path: str, shape: IndexShape, descriptors: Descriptors) -> IndexFile:
+    def load(cls, path: str, shape: IndexShape, descriptors: Descriptors) -> IndexFile | Finding:
         """Read a file's header.
 
-        @raise DerivedFault: It has another size or cannot be read.
+        @return: What is wrong, if it has another size or cannot be read.
         """
         try:
             size = Path(path).stat().st_size
             if size != shape.file_size:
-                raise DerivedFault(path, 0, f"{size} bytes, expected {shape.file_size}")
+                return Finding(path, 0, f"{size} bytes, expected {shape.file_size}")
             header = HEADER.unpack(descriptors.read(path, HEADER_SIZE, 0))
         except OSError as error:
-            raise DerivedFault(path, 0, os.strerror(error.errno or 0)) from error
+            return Finding(path, 0, os.strerror(error.errno or 0))
         held = dict(zip(HEADER_FIELDS, header, strict=True))
         made = cls(path=path, shape=shape, descriptors=descriptors, **held)
         made.used_slots = max(0, min(made.used_slots, shape.slots))

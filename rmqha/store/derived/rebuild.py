@@ -14,7 +14,8 @@ from attrs import define, field, frozen
 from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DerivedFault, RecordCorrupt, Refused
+from rmqha.errors import RecordCorrupt, Refused
+from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.offline_log import Progress
 from rmqha.logfiles.published import read_deleted_topics
 from rmqha.logfiles.reader import LogReader
@@ -64,7 +65,7 @@ class RebuiltFiles:
     queues: int
     units: int
     entries: int
-    faults: tuple[DerivedFault, ...]
+    faults: tuple[Finding, ...]
     fault_count: int
 
 
@@ -131,7 +132,7 @@ def compare(
     index: Index | None,
     settings: StoreSettings,
     progress: Progress | None = None,
-) -> Iterator[DerivedFault]:
+) -> Iterator[Finding]:
     """Hold loaded queues and index against every record of the log.
 
     Found are units and entries that are missing, wrong, or of no record, and broken
@@ -177,7 +178,7 @@ class _HeldQueues:
     queues: ConsumeQueues
     log_min: int
     _next: dict[tuple[str, int], int] = field(init=False, factory=dict)
-    _faults: dict[tuple[str, int], list[DerivedFault]] = field(init=False, factory=dict)
+    _faults: dict[tuple[str, int], list[Finding]] = field(init=False, factory=dict)
 
     def check(self, name: tuple[str, int], first: int, raw: bytes) -> None:
         """Compare one run of units with what the queue holds."""
@@ -196,7 +197,7 @@ class _HeldQueues:
         self._run(name, first, raw)
         self._next[name] = first + len(raw) // UNIT_SIZE
 
-    def rest(self) -> Iterator[DerivedFault]:
+    def rest(self) -> Iterator[Finding]:
         """Give all faults, units behind the log's last one included."""
         for queue in self.queues:
             name = queue.topic, queue.queue_id
@@ -233,7 +234,7 @@ class _HeldQueues:
             self._add(name, folder, first + there, f"{count - there} units are missing")
 
     def _add(self, name: tuple[str, int], folder: str, offset: int, reason: str) -> None:
-        self._faults.setdefault(name, []).append(DerivedFault(folder, offset, reason))
+        self._faults.setdefault(name, []).append(Finding(folder, offset, reason))
 
 
 @define
@@ -244,7 +245,7 @@ class _HeldEntries:
     _file: int = field(init=False, default=0)
     _number: int = field(init=False, default=1)
 
-    def check(self, block: Block, hashes: Array, offsets: Array) -> Iterator[DerivedFault]:
+    def check(self, block: Block, hashes: Array, offsets: Array) -> Iterator[Finding]:
         """Compare the entries of one block's messages."""
         has_hashes, has_offsets = self._upto(block.end, block.base)
         if np.array_equal(has_hashes, hashes) and np.array_equal(has_offsets, offsets):
@@ -253,16 +254,16 @@ class _HeldEntries:
         held = Counter(zip(has_offsets.tolist(), has_hashes.tolist(), strict=True))
         path = str(self.index.folder)
         for offset, count in sorted(Counter(key[0] for key in (wanted - held)).items()):
-            yield DerivedFault(path, offset, f"{count} keys of this record are not indexed")
+            yield Finding(path, offset, f"{count} keys of this record are not indexed")
         for offset, value in sorted(held.keys() - wanted.keys()):
-            yield DerivedFault(path, offset, f"entry of hash {value} belongs to no record here")
+            yield Finding(path, offset, f"entry of hash {value} belongs to no record here")
 
-    def rest(self) -> Iterator[DerivedFault]:
+    def rest(self) -> Iterator[Finding]:
         """What is left when the log has ended."""
         _, offsets = self._upto(1 << 62, 0)
         if len(offsets):
             reason = f"{len(offsets)} entries behind the log's end"
-            yield DerivedFault(str(self.index.folder), int(offsets[0]), reason)
+            yield Finding(str(self.index.folder), int(offsets[0]), reason)
 
     def _upto(self, limit: int, start: int) -> tuple[Array, Array]:
         """Take the entries of offsets in C{[start, limit)}; those below are of deleted records."""
@@ -284,11 +285,11 @@ class _HeldEntries:
         return np.concatenate(hashes), np.concatenate(offsets)
 
 
-def _chain_faults(file: IndexFile) -> Iterator[DerivedFault]:
+def _chain_faults(file: IndexFile) -> Iterator[Finding]:
     """Check that every entry of a file can be reached from its slot."""
     sound = file.sound_count()
     if sound < file.count:
-        yield DerivedFault(file.path, sound, f"entry is wrong, the header says {file.count}")
+        yield Finding(file.path, sound, f"entry is wrong, the header says {file.count}")
     slots = np.zeros(file.shape.slots, np.int64)
     for first in range(1, file.count, _READ_ENTRIES):
         hashes = file.entries(first, _READ_ENTRIES)["hash"].astype(np.int64)
@@ -296,4 +297,4 @@ def _chain_faults(file: IndexFile) -> Iterator[DerivedFault]:
     raw = file.descriptors.read(file.path, SLOT_SIZE * file.shape.slots, HEADER_SIZE)
     wrong = np.flatnonzero(np.frombuffer(raw, ">i4") != slots)
     if len(wrong):
-        yield DerivedFault(file.path, int(wrong[0]), f"{len(wrong)} slots point to wrong entries")
+        yield Finding(file.path, int(wrong[0]), f"{len(wrong)} slots point to wrong entries")

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from rmqha.errors import DerivedFault
 from rmqha.logfiles.blocks.open_file import opened
-from rmqha.logfiles.listing import file_name
+from rmqha.logfiles.listing import Finding, file_name
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import SIZES, UNIT
 from rmqha.wire.lane.compiled import built
@@ -197,5 +196,5 @@ class UnitFiles(QueueEnd):
     def _path(self, start: int) -> str:
         return f"{self.folder}/{file_name(start)}"
 
-    def _fault(self, offset: int, reason: str) -> DerivedFault:
-        return DerivedFault(self.folder, offset, reason)
+    def _fault(self, offset: int, reason: str) -> Finding:
+        return Finding(self.folder, offset, reason)

@@ -17,7 +17,6 @@ from pathlib import Path
 from attrs import define, field
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DerivedFault
 from rmqha.logfiles.follow import Corruption, follow, moved_from
 from rmqha.logfiles.listing import Finding, unreadable
 from rmqha.logfiles.offline_log import OfflineLog, Progress
@@ -234,7 +233,7 @@ def derived_findings(
             if mark is not None and _is_behind(mark, fault, queues, index):
                 waiting += 1
             else:
-                yield Finding(fault.path, fault.offset, fault.reason)
+                yield fault
         if mark is not None and waiting:
             note(
                 f"{waiting} places of queues and index behind byte {mark.offset}, up to which the "
@@ -249,7 +248,7 @@ def derived_findings(
 
 
 def _is_behind(
-    mark: DispatchMark, fault: DerivedFault, queues: ConsumeQueues, index: Index | None
+    mark: DispatchMark, fault: Finding, queues: ConsumeQueues, index: Index | None
 ) -> bool:
     """Whether a fault speaks of nothing that the node had surely dispatched."""
     if index is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DerivedFault
+from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_deleted_topics
 from rmqha.logfiles.scan import WINDOW
@@ -33,7 +33,7 @@ _READ_ENTRIES = 1 << 18
 
 def missing_from_derived(
     log: OfflineLog, settings: StoreSettings, ranges: Sequence[Range]
-) -> Iterator[DerivedFault]:
+) -> Iterator[Finding]:
     """Hold queues and index against the records of some ranges.  Blocking.
 
     @param log: A log without damage.
@@ -71,7 +71,7 @@ def missing_from_derived(
 
 def _missing_units(
     queues: ConsumeQueues, name: tuple[str, int], first: int, raw: bytes
-) -> Iterator[DerivedFault]:
+) -> Iterator[Finding]:
     """Units that are not there; one of a later record in a place is right."""
     first, raw = queues.living(name[0], first, raw)
     count = len(raw) // UNIT_SIZE
@@ -84,14 +84,14 @@ def _missing_units(
     ours = np.frombuffer(raw, UNIT_TYPE)[: len(there)]
     wrong = (there != ours) & ~(there["offset"] > ours["offset"])
     for row in np.flatnonzero(wrong).tolist():
-        yield DerivedFault(path, first + row, "the unit is not the record's")
+        yield Finding(path, first + row, "the unit is not the record's")
     if len(there) < count:
-        yield DerivedFault(path, first + len(there), f"{count - len(there)} units are missing")
+        yield Finding(path, first + len(there), f"{count - len(there)} units are missing")
 
 
 def _missing_keys(
     index: Index, wanted: Counter[tuple[int, int]], start: int, stop: int
-) -> Iterator[DerivedFault]:
+) -> Iterator[Finding]:
     held: Counter[tuple[int, int]] = Counter()
     for file in index.files:
         if file.end_offset < start or file.begin_offset >= stop:
@@ -104,4 +104,4 @@ def _missing_keys(
     if lacking:
         at = min(offset for offset, _ in lacking)
         reason = f"{lacking.total()} keys of records are not indexed"
-        yield DerivedFault(str(index.folder), at, reason)
+        yield Finding(str(index.folder), at, reason)

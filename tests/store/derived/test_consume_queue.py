@@ -11,9 +11,10 @@ from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from lab.harness.compare_stores import queue_files
-from rmqha.errors import DerivedFault, DiskFull
+from rmqha.errors import DiskFull
+from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queue import ConsumeQueue, QueueCorrupt
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.lookup import offset_by_time
 from rmqha.store.derived.record_at import RecordReader
@@ -45,7 +46,7 @@ class QueueTestCase(DerivedTestCase):
         self.root = self.folder()
         self.descriptors = Descriptors()
         self.addCleanup(self.descriptors.close)
-        self.faults: list[DerivedFault] = []
+        self.faults: list[Finding] = []
 
     def queue(self, file_size: int = 200) -> ConsumeQueue:
         folder = str(self.root / "consumequeue" / "TopicA" / "3")
@@ -90,16 +91,16 @@ class AppendTests(QueueTestCase):
         """A unit is never written at another place than its own."""
         queue = self.queue()
         queue.append(0, units(0, 2))
-        error = self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
-        self.assertEqual((error.offset, queue.max_offset), (2, 2))
-        self.assertRaises(DerivedFault, self.queue().append, 1, units(1, 1))
+        error = self.assertRaises(QueueCorrupt, queue.append, 5, units(5, 1))
+        self.assertEqual((error.finding.offset, queue.max_offset), (2, 2))
+        self.assertRaises(QueueCorrupt, self.queue().append, 1, units(1, 1))
 
     def test_another_unit_is_refused(self) -> None:
         """A unit that differs from the one there names the first place that differs."""
         queue = self.queue()
         queue.append(0, units(0, 10))
-        error = self.assertRaises(DerivedFault, queue.append, 6, units(6, 1) + units(8, 3))
-        self.assertEqual(error.offset, 7)
+        error = self.assertRaises(QueueCorrupt, queue.append, 6, units(6, 1) + units(8, 3))
+        self.assertEqual(error.finding.offset, 7)
         self.assertEqual(queue.units(0, 100), units(0, 10))
 
     def test_begins_anew(self) -> None:
@@ -117,14 +118,14 @@ class AppendTests(QueueTestCase):
             queue.append(first, units(first, 2))
             self.assertEqual((first, first + 2), (queue.min_offset, queue.max_offset))
             self.assertEqual(units(first, 2), queue.units(first, 10))
-            self.assertRaises(DerivedFault, queue.append, first + 5, units(first + 5, 1))
+            self.assertRaises(QueueCorrupt, queue.append, first + 5, units(first + 5, 1))
             queue.destroy()
 
     def test_next_offset_counts_what_was_seen(self) -> None:
         """A queue offset the log has given is never given again, unit or not."""
         queue = self.queue()
         queue.append(0, units(0, 2))
-        self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
+        self.assertRaises(QueueCorrupt, queue.append, 5, units(5, 1))
         self.assertEqual(queue.next_offset, 6)
 
     def test_full_disk_counts_nothing(self) -> None:
