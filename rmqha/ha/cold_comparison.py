@@ -32,7 +32,7 @@ from rmqha.store.log.two_versions import keep_versions
 from rmqha.store.scrub import scrub_mark
 from rmqha.store.scrub.cold_log import ColdLog
 from rmqha.store.scrub.scrub_mark import ScrubMark, ScrubPass
-from rmqha.store.scrub.slices import ScrubFault
+from rmqha.store.scrub.slices import KeptFinding
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import COMPARED, OWN_FOLDER
 
@@ -67,7 +67,7 @@ class ComparedWindow:
     """
 
     stop: int
-    difference: ScrubFault | None
+    difference: KeptFinding | None
 
 
 @define(eq=False, kw_only=True)
@@ -86,7 +86,7 @@ class ColdComparison(Watch):
     rate: int
     clock: IReactorTime
     in_thread: InThread
-    differences: dict[int, ScrubFault] = field(factory=dict, init=False)
+    differences: dict[int, KeptFinding] = field(factory=dict, init=False)
     compared: int = field(default=0, init=False)
     trouble: str = field(default="", init=False)
     _mark: ScrubMark | None = field(default=None, init=False)
@@ -223,7 +223,7 @@ class ColdComparison(Watch):
         verdict, kept = keep_versions(root, cold, at, theirs[at - start :])
         reason = f"byte {at} differs from the master's; {verdict.told()}; {kept}"
         path = str(cold.path_of(at))
-        return ComparedWindow(stop, ScrubFault(offset=at, end=stop, path=path, reason=reason))
+        return ComparedWindow(stop, KeptFinding(offset=at, end=stop, path=path, reason=reason))
 
     def _advance(self, start: int, found: ComparedWindow) -> None:
         assert self._mark is not None, "it was read before"
@@ -253,13 +253,13 @@ class ColdComparison(Watch):
 
     # --- what differs -----------------------------------------------------------
 
-    def differ(self, difference: ScrubFault) -> Deferred[None]:
+    def differ(self, difference: KeptFinding) -> Deferred[None]:
         """A repair has met records that differ: they are named until both logs have the same."""
         if difference.offset not in self.differences:
             self._tell(evolve(difference, found=self.store.now_ms()))
         return self._save()
 
-    def _tell(self, difference: ScrubFault) -> None:
+    def _tell(self, difference: KeptFinding) -> None:
         self.differences[difference.offset] = difference
         self._log.error("Cold difference: {difference}", difference=str(difference))
 

@@ -37,7 +37,7 @@ from rmqha.store.log.range_repair import (
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.derived_check import missing_from_derived
 from rmqha.store.repair.from_replica import RangeFetch, RepairReport
-from rmqha.store.scrub.slices import ScrubFault
+from rmqha.store.scrub.slices import KeptFinding
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import OWN_FOLDER, REPAIR
 
@@ -66,7 +66,7 @@ class LiveRepair(Watch):
 
     store: Store
     master: Callable[[], MasterReplica | None]
-    differs: Callable[[ScrubFault], object]
+    differs: Callable[[KeptFinding], object]
     clock: IReactorTime
     in_thread: InThread
     repaired: int = field(default=0, init=False)
@@ -168,7 +168,7 @@ class LiveRepair(Watch):
         for other in report.differs if log.min_offset <= wanted.start else ():
             path = str(log.folder.at(other.start).path)
             reason = f"byte {other.start} differs from the master's; {other.reason}"
-            self.differs(ScrubFault(offset=other.start, end=other.stop, path=path, reason=reason))
+            self.differs(KeptFinding(offset=other.start, end=other.stop, path=path, reason=reason))
         if report.ranges:
             await self.store.scrubber.look_again(wanted.start, wanted.stop)
 

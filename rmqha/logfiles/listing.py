@@ -23,6 +23,7 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.logfiles.blocks.open_file import OpenLocalFile, OpenLogFile
+from rmqha.logfiles.typed_table import Natural
 from rmqha.wire.store_layout import (
     COMMITLOG,
     LOG_PLACE,
@@ -141,7 +142,7 @@ class Finding:
     """
 
     path: str
-    offset: int
+    offset: Natural
     reason: str
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.store.log import range_repair
-from rmqha.store.scrub.slices import ScrubFault
+from rmqha.store.scrub.slices import KeptFinding
 from rmqha.wire.log.copied_damage import CopiedRecord, crc_of
 from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.record import body_range
@@ -57,7 +57,7 @@ class LiveRepairTests(LogTestCase):
         self.whole = self.files()
         self.store = self.opened(self.root, master=False)
         self.known = True
-        self.differing: list[ScrubFault] = []
+        self.differing: list[KeptFinding] = []
 
     def files(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.root / "commitlog").iterdir()}
@@ -95,7 +95,7 @@ class LiveRepairTests(LogTestCase):
 
     def found(self, start: int, length: int) -> None:
         path = str(self.root / damage.name(start // SIZE))
-        fault = ScrubFault(offset=start, end=start + length, path=path, reason="body crc")
+        fault = KeptFinding(offset=start, end=start + length, path=path, reason="body crc")
         self.store.scrubber.faults[start] = fault
 
     def answered(self) -> Connection:

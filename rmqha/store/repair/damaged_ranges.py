@@ -26,7 +26,8 @@ from rmqha.wire.store_layout import BLANK_SIZE
 
 @frozen
 class DamagedRange:
-    """A part of a log that is to be had from elsewhere.
+    """A part of a log that is to be had from elsewhere: a corruption, several with what lies
+    between them, missing files, or what a person has asked for, which may be sound.
 
     @ivar start: Physical offset of the first record, or of the blank, that is bad or missing.
     @ivar stop: Where a record begins that is good; without one, up to where the log went.

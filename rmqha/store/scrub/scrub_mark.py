@@ -16,7 +16,7 @@ from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.files.mapped import none_left
 from rmqha.store.scrub.cold_log import ColdLog
-from rmqha.store.scrub.slices import ScrubFault
+from rmqha.store.scrub.slices import KeptFinding
 
 
 @frozen(kw_only=True)
@@ -48,7 +48,7 @@ class ScrubMark:
     position: Natural = 0
     running: ScrubPass | None = None
     last: ScrubPass | None = None
-    faults: tuple[ScrubFault, ...] = field(default=())
+    faults: tuple[KeptFinding, ...] = field(default=())
 
 
 @frozen(kw_only=True)

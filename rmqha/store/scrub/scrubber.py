@@ -32,7 +32,7 @@ from rmqha.store.scrub.cold_log import ColdLog
 from rmqha.store.scrub.scrub_mark import ScrubMark, ScrubPass
 from rmqha.store.scrub.slices import (
     SLICE,
-    ScrubFault,
+    KeptFinding,
     SliceResult,
     check_slice,
     search_slice,
@@ -67,11 +67,11 @@ class Scrubber(Watch):
     settings: StoreSettings
     environment: StoreEnvironment
     checksums: RecordChecksums
-    faults: dict[int, ScrubFault] = field(factory=dict, init=False)
+    faults: dict[int, KeptFinding] = field(factory=dict, init=False)
     uncounted: int = field(default=0, init=False)
     read: int = field(default=0, init=False)
     _mark: ScrubMark = field(factory=ScrubMark, init=False)
-    _lost: ScrubFault | None = field(default=None, init=False)
+    _lost: KeptFinding | None = field(default=None, init=False)
     _cold: ColdLog = field(init=False)
     _kept: KeptChecksums = field(init=False)
     clock: IReactorTime = field(init=False)
@@ -161,14 +161,14 @@ class Scrubber(Watch):
             self._forget(self.faults[offset], "its file was deleted")
         return cold.end > cold.min_offset
 
-    def _load(self) -> tuple[ScrubMark, list[ScrubFault]]:
+    def _load(self) -> tuple[ScrubMark, list[KeptFinding]]:
         """Read the mark, and look at the places again that were bad; blocking."""
         mark = scrub_mark.load(self.settings.root / OWN_FOLDER / SCRUB, self._cold)
         inside = range(self._cold.min_offset, self._cold.end)
         known = [fault for fault in mark.faults if fault.offset in inside]
         return mark, [fault for fault in known if still_bad(self._cold, fault, self._kept)]
 
-    def _known(self, found: tuple[ScrubMark, list[ScrubFault]]) -> None:
+    def _known(self, found: tuple[ScrubMark, list[KeptFinding]]) -> None:
         self._mark, faults = found
         self._loaded = True
         self._dirty = len(faults) < len(self._mark.faults)
@@ -234,13 +234,13 @@ class Scrubber(Watch):
             return
         start, end = cold.file_start(position), cold.file_end(position)
         path = str(cold.path_of(position))
-        self._found(ScrubFault(offset=start, end=end, path=path, reason="the file is missing"))
+        self._found(KeptFinding(offset=start, end=end, path=path, reason="the file is missing"))
         self._lost, self._dirty = None, True
         self._mark = evolve(self._mark, position=min(end, cold.end))
 
     # --- faults -----------------------------------------------------------------
 
-    def _found(self, fault: ScrubFault) -> bool:
+    def _found(self, fault: KeptFinding) -> bool:
         """A place is bad.
 
         @return: Whether that is news.
@@ -255,7 +255,7 @@ class Scrubber(Watch):
         self._tell(evolve(fault, found=self.environment.now_ms()))
         return True
 
-    def _tell(self, fault: ScrubFault) -> None:
+    def _tell(self, fault: KeptFinding) -> None:
         self.faults[fault.offset] = fault
         self._log.error(
             "Damage at rest: {fault}; `rmqha verify` shows all of it, docs/states.rst "
@@ -263,12 +263,12 @@ class Scrubber(Watch):
             fault=str(fault),
         )
 
-    def _forget(self, fault: ScrubFault, why: str) -> None:
+    def _forget(self, fault: KeptFinding, why: str) -> None:
         del self.faults[fault.offset]
         self._dirty = True
         self._log.info("No longer damaged: {fault}; {why}", fault=str(fault), why=why)
 
-    def known(self) -> Iterator[ScrubFault]:
+    def known(self) -> Iterator[KeptFinding]:
         """The corruptions of which it is known where the log goes on."""
         for fault in self.faults.values():
             if self._lost is None or fault.offset != self._lost.offset:
@@ -282,14 +282,14 @@ class Scrubber(Watch):
         self._kept.forget()
         known = [fault for fault in self.faults.values() if start <= fault.offset < stop]
 
-        def told(bad: list[ScrubFault]) -> None:
+        def told(bad: list[KeptFinding]) -> None:
             for fault in known:
                 if fault not in bad and self.faults.get(fault.offset) is fault:
                     self._forget(fault, "it was repaired")
 
         return self.environment.in_thread(self._still_bad, known).addCallback(told)
 
-    def _still_bad(self, known: list[ScrubFault]) -> list[ScrubFault]:
+    def _still_bad(self, known: list[KeptFinding]) -> list[KeptFinding]:
         # A log of its own: a slice may be under way in another thread.
         cold, kept = evolve(self._cold), KeptChecksums(self.settings.root, self.log.file_size)
         try:

@@ -13,6 +13,7 @@ import os
 from attrs import evolve, frozen
 from isal.isal_zlib import crc32
 
+from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.scan import judge, next_valid, scan
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.files.mapped import none_left
@@ -29,20 +30,16 @@ millisecond, so nobody else waits long for the interpreter."""
 
 
 @frozen(kw_only=True)
-class ScrubFault:
-    """A place where the disk does not hold the log that was written.
+class KeptFinding(Finding):
+    """A place of its log where a running node has found what is not the log that was written.
 
-    @ivar offset: Physical offset of its first byte.
+    It is a row of a file and of C{/status}, where what a command finds has neither end nor time.
+
     @ivar end: Physical offset just past it, as far as was searched: the next valid record.
-    @ivar path: The file.
-    @ivar reason: What is wrong.
     @ivar found: When it was found, in milliseconds since 1970; 0 before that is filled in.
     """
 
-    offset: Natural
     end: Natural
-    path: str
-    reason: str
     found: Natural = 0
 
     def __str__(self) -> str:
@@ -61,9 +58,9 @@ class SliceResult:
     """
 
     position: int
-    faults: tuple[ScrubFault, ...] = ()
+    faults: tuple[KeptFinding, ...] = ()
     fresh: bytes = b""
-    lost: ScrubFault | None = None
+    lost: KeptFinding | None = None
 
 
 def check_slice(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
@@ -101,7 +98,7 @@ def _check(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
     return SliceResult(position=end, faults=faults, fresh=fresh)
 
 
-def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
+def search_slice(log: ColdLog, lost: KeptFinding, position: int) -> SliceResult:
     """Search a slice for the next valid record.  Blocking.
 
     @param lost: The corruption.
@@ -122,7 +119,7 @@ def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
     return _lose(log, lost, log.until)
 
 
-def still_bad(log: ColdLog, fault: ScrubFault, kept: KeptChecksums) -> bool:
+def still_bad(log: ColdLog, fault: KeptFinding, kept: KeptChecksums) -> bool:
     """Look at a known fault again.  Blocking.
 
     @raise OSError: If there is no descriptor for its file now.
@@ -143,11 +140,11 @@ def still_bad(log: ColdLog, fault: ScrubFault, kept: KeptChecksums) -> bool:
 
 def _scanned(
     log: ColdLog, start: int, stop: int, kept: KeptChecksums
-) -> tuple[int, Block | None, tuple[ScrubFault, ...], bytes]:
+) -> tuple[int, Block | None, tuple[KeptFinding, ...], bytes]:
     """Where the valid records end, the last block of them, what else is wrong, and checksums that
     are missing.
     """
-    faults: tuple[ScrubFault, ...] = ()
+    faults: tuple[KeptFinding, ...] = ()
     end, last, fresh = start, None, b""
     for view, block in scan(log, start, stop, window=max(SLICE, stop - start)):
         end, last = block.end, block
@@ -164,7 +161,7 @@ def _scanned(
     return end, last, faults, fresh
 
 
-def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[ScrubFault, ...]:
+def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[KeptFinding, ...]:
     """Records that are not what the CRC at their end says.  A broker writes it to all or to none:
     where the first and the last of them have none, the others are not looked at.
     """
@@ -188,12 +185,12 @@ def _announced(log: ColdLog, offset: int) -> int:
     return min(max(int.from_bytes(log.read(offset, 4), "big", signed=True), MIN_BLANK), MOST)
 
 
-def _fault(log: ColdLog, offset: int, reason: str) -> ScrubFault:
-    return ScrubFault(offset=offset, end=offset + 1, path=str(log.path_of(offset)), reason=reason)
+def _fault(log: ColdLog, offset: int, reason: str) -> KeptFinding:
+    return KeptFinding(offset=offset, end=offset + 1, path=str(log.path_of(offset)), reason=reason)
 
 
 def _lose(
-    log: ColdLog, fault: ScrubFault, position: int, faults: tuple[ScrubFault, ...] = ()
+    log: ColdLog, fault: KeptFinding, position: int, faults: tuple[KeptFinding, ...] = ()
 ) -> SliceResult:
     """Nobody knows where the next record begins."""
     fault = evolve(fault, end=min(position, log.end))
