@@ -293,7 +293,7 @@ class Broker(BrokerState, NodePart):
         return (
             Administration(
                 state=self,
-                published=self.registration.published,
+                publication=self.registration.publication,
                 deleted_topics=self._deletion.known,
                 topic_gone=self._topic_gone,
                 group_gone=self._group_gone,
@@ -312,7 +312,7 @@ class Broker(BrokerState, NodePart):
                 timers=self.timers.info,
                 ha=self._ha,
                 first=store.log.end,
-                claimed=lambda *said: None if self.writer is None else self.fencing.claimed(*said),
+                on_claim=lambda *it: None if self.writer is None else self.fencing.on_claim(*it),
             ),
             Statistics(self, self.registration.address),
             LaterSlaves(

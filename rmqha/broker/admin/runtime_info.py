@@ -65,7 +65,7 @@ class Runtime:
     @ivar delays: How far each delay level is delivered.
     @ivar timers: Tells of messages that are delivered at a time of their own.
     @ivar ha: How replication is doing.
-    @ivar claimed: Told which master another broker of our name knows, and from which host.
+    @ivar on_claim: Told which master another broker of our name knows, and from which host.
     @ivar booted: When the process was started, in milliseconds since 1970.
     """
 
@@ -74,7 +74,7 @@ class Runtime:
     timers: Callable[[], dict[str, str]]
     ha: Callable[[], HaStatus]
     first: int
-    claimed: Callable[[str, EpochClaim], None] = lambda host, claim: None
+    on_claim: Callable[[str, EpochClaim], None] = lambda host, claim: None
     booted: int = BOOTED
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -104,7 +104,7 @@ class Runtime:
         except HeaderFieldInvalid:
             return  # a client's own fields, which say nothing of masters
         if claim.broker_name == self.state.current.settings.broker.name:
-            self.claimed(host, claim)
+            self.on_claim(host, claim)
 
     def ha_status(self, connection: RemotingProtocol, command: Command) -> Answer:
         """907: the replicas of a master, or the master of a slave."""

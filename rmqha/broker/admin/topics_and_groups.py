@@ -66,7 +66,7 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 class Administration:
     """Answers what administrators ask of the tables.
 
-    @ivar published: Waits until the name servers know what was changed.
+    @ivar publication: Waits until the name servers know what was changed.
     @ivar deleted_topics: Those whose records the log has still.
     @ivar topic_gone: Deletes what is left of a topic that was deleted, and waits until that is
         durable.
@@ -79,7 +79,7 @@ class Administration:
     state: BrokerState
     deleted_topics: Callable[[], Mapping[str, DeletedTopic]]
     topic_gone: Callable[[str], Awaitable[None]]
-    published: Callable[[], Deferred[Any]] = lambda: succeed(None)
+    publication: Callable[[], Deferred[Any]] = lambda: succeed(None)
     group_gone: Callable[[str], None] = lambda group: None
     retry_topics: Callable[[str], list[str]] = lambda topic: []
     slave_listens: Callable[[str, int], None] = lambda host, port: None
@@ -123,7 +123,7 @@ class Administration:
         )
         self._check_topic(config)
         self.state.topics.put(config)
-        return self.published()
+        return self.publication()
 
     def put_topics(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """18: several of them, all or none.  What is not known of one is left out."""
@@ -135,7 +135,7 @@ class Administration:
             self._check_topic(config)
         for config in configs:
             self.state.topics.put(config)
-        return self.published()
+        return self.publication()
 
     def _attributes(self, config: TopicConfig) -> dict[str, str] | None:
         before = self.state.topics.get(config.topic_name)

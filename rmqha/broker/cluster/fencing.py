@@ -71,7 +71,7 @@ class Fencing:
         if self._fenced is None:
             self._fence(higher)
 
-    def claimed(self, host: str, claim: EpochClaim) -> None:
+    def on_claim(self, host: str, claim: EpochClaim) -> None:
         """A broker of our name tells which master it knows.
 
         @param host: Where that broker is.

@@ -214,7 +214,7 @@ class Copies:
         self._file.dirty()
 
     @property
-    def recognized(self) -> bool:
+    def knows_topics(self) -> bool:
         """Whether this master gave a table of topics that is our broker's."""
         return self.parts[TOPICS].last.version is not None
 

@@ -208,7 +208,7 @@ class Registration:
         """
         self.suspended = reason
 
-    def published(self) -> Deferred[None]:
+    def publication(self) -> Deferred[None]:
         """Wait until what was changed up to now is known to the name servers.
 
         @return: Fires then, or after L{PATIENCE}.

@@ -388,7 +388,7 @@ class MetadataSync:
         """Wait for one table, and take it over or say why not."""
         try:
             body = _body(await asked)
-            if name != TOPICS and (self._stranger or not self.copies.recognized):
+            if name != TOPICS and (self._stranger or not self.copies.knows_topics):
                 raise MetadataRefused(name, self._stranger or UNRECOGNIZED)
             changed = await adopt(body)
         except MetadataRefused as error:

@@ -90,10 +90,10 @@ class FencingTests(BrokerTestCase):
 
     def test_claim_confirmed(self) -> None:
         """Another broker tells of a higher master: that master is asked, and confirms it."""
-        self.fencing.claimed("10.0.0.7", CLAIM)
+        self.fencing.on_claim("10.0.0.7", CLAIM)
         self.assertEqual(self.asked, [THERE])
         self.assertTrue(self.fenced())
-        self.fencing.claimed("10.0.0.7", CLAIM)
+        self.fencing.on_claim("10.0.0.7", CLAIM)
         self.assertEqual(self.asked, [THERE])
 
     def test_claim_by_request(self) -> None:
@@ -121,8 +121,8 @@ class FencingTests(BrokerTestCase):
             succeed(bounds(9, "broker-b")),
         ):
             self.answer = wrong
-            self.fencing.claimed("10.0.0.7", CLAIM)
-            self.fencing.claimed("10.0.0.7", CLAIM)
+            self.fencing.on_claim("10.0.0.7", CLAIM)
+            self.fencing.on_claim("10.0.0.7", CLAIM)
             self.clock.advance(CHECK_EVERY)
             self.assertFalse(self.fenced())
             self.assertIn(THERE, self.serving.status()["doubtedClaim"])
@@ -132,23 +132,23 @@ class FencingTests(BrokerTestCase):
         """Where replicas are named, one is believed when its master cannot be reached from here."""
         self.fencing.replicas = Allowed(NETWORKS.parse("10.0.0.7"))
         self.answer = fail(RemotingUnreachable(THERE, "refused"))
-        self.fencing.claimed("10.0.0.8", CLAIM)
+        self.fencing.on_claim("10.0.0.8", CLAIM)
         self.assertEqual(self.asked, [])
         self.assertFalse(self.fenced())
-        self.fencing.claimed("10.0.0.7", CLAIM)
+        self.fencing.on_claim("10.0.0.7", CLAIM)
         self.assertTrue(self.fenced())
 
     def test_claims_of_nothing(self) -> None:
         """One that is not higher, or names no address, is not looked at."""
-        self.fencing.claimed("10.0.0.7", evolve(CLAIM, master_epoch=2))
-        self.fencing.claimed("10.0.0.7", evolve(CLAIM, master_addr="nowhere"))
+        self.fencing.on_claim("10.0.0.7", evolve(CLAIM, master_epoch=2))
+        self.fencing.on_claim("10.0.0.7", evolve(CLAIM, master_addr="nowhere"))
         self.assertEqual(self.asked, [])
 
     def test_one_check_at_a_time(self) -> None:
         """Many claims make one question."""
         self.answer = Deferred()
         for _ in range(100):
-            self.fencing.claimed("10.0.0.7", CLAIM)
+            self.fencing.on_claim("10.0.0.7", CLAIM)
             self.clock.advance(CHECK_EVERY)
         self.assertEqual(self.asked, [THERE])
         self.answer.callback(bounds(3))
@@ -157,11 +157,11 @@ class FencingTests(BrokerTestCase):
     def test_bug(self) -> None:
         """What goes wrong in a check is in the log, and the next claim is checked."""
         self.answer = fail(ZeroDivisionError())
-        self.fencing.claimed("10.0.0.7", CLAIM)
+        self.fencing.on_claim("10.0.0.7", CLAIM)
         self.flushLoggedErrors(ZeroDivisionError)
         self.clock.advance(CHECK_EVERY)
         self.answer = succeed(bounds(3))
-        self.fencing.claimed("10.0.0.7", CLAIM)
+        self.fencing.on_claim("10.0.0.7", CLAIM)
         self.assertTrue(self.fenced())
 
 
@@ -169,7 +169,7 @@ class SlaveTests(BrokerTestCase):
     def test_claim(self) -> None:
         """It takes no writes anyway: what others tell of masters is not looked at."""
         broker = self.broker(slave=True)
-        self.patch(Fencing, "claimed", lambda *said: 1 / 0)
+        self.patch(Fencing, "on_claim", lambda *said: 1 / 0)
         told = {"brokerName": "broker-a", "masterEpoch": "3", "masterAddr": THERE}
         answer = self.client().ask(28, told)
         assert answer is not None
