@@ -51,7 +51,7 @@ class FollowedSet:
 
     # --- what the master says -------------------------------------------------------
 
-    def answered(self, answer: HandshakeAnswer) -> None:
+    def on_handshake(self, answer: HandshakeAnswer) -> None:
         """A connection begins."""
         self.labels, self.confirmed, self._proven = answer.labels, -1, False
         self.begun()

@@ -189,7 +189,7 @@ class TailSource:
         self.reason = f"byte {offset} differs, our log ends at {connection.own_end}"
         return True
 
-    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+    def on_difference(self, connection: SlaveProtocol, theirs: bytes) -> None:
         """They are here."""
         reason = self.reason
         judging: Deferred[None] = Deferred()
@@ -216,15 +216,15 @@ class TailSource:
         self.end = offset
         self._answer(SourceState.COMPLETE, f"its log ends at byte {offset}")
 
-    def moved(self, connection: SlaveProtocol) -> None:
+    def on_progress(self, connection: SlaveProtocol) -> None:
         """More came."""
         self.moved_at = self.fetch.clock.seconds()
 
-    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+    def on_error(self, connection: SlaveProtocol, error: Exception) -> None:
         """What it sends cannot be taken."""
         self._answer(SourceState.FAILED, str(error))
 
-    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+    def on_connection_end(self, connection: SlaveProtocol, reason: Failure) -> None:
         """The connection is over; what is no whole record is dropped."""
         log = self.fetch.log
         if log.end > log.confirmed:

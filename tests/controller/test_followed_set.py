@@ -170,7 +170,7 @@ class FollowedSetTests(LogTestCase):
 
     def answer(self, *labels: tuple[int, int]) -> None:
         made = tuple(EpochLabel(*each) for each in labels)
-        self.set.answered(HandshakeAnswer(1 << 20, made, made[-1].label if made else -1))
+        self.set.on_handshake(HandshakeAnswer(1 << 20, made, made[-1].label if made else -1))
 
     def transfer(self, end: int, label: int, start: int, confirm: int = 0, size: int = 10) -> None:
         self.set.transfer(TransferHeader(size, end - size, label, start, confirm))

@@ -64,16 +64,16 @@ class ConnectionOwner(typing.Protocol):
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
         """The byte at C{offset} is not ours.
 
-        @return: Whether to go on a moment, to see the master's version; L{parted} comes then.
+        @return: Whether to go on a moment, to see the master's version in L{on_difference}.
         """
 
-    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+    def on_difference(self, connection: SlaveProtocol, theirs: bytes) -> None:
         """What the master has from the first byte on that is not ours."""
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
         """The master's log ends at C{offset}, at or below our end."""
 
-    def moved(self, connection: SlaveProtocol) -> None:
+    def on_progress(self, connection: SlaveProtocol) -> None:
         """More bytes are held, and the master has more."""
 
     def bad_record(self, connection: SlaveProtocol, error: RecordCorrupt) -> bool:
@@ -82,19 +82,19 @@ class ConnectionOwner(typing.Protocol):
         @return: Whether it may pass: then the log is to be checked again.
         """
 
-    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+    def on_error(self, connection: SlaveProtocol, error: Exception) -> None:
         """Bytes cannot be taken: a L{ProtocolViolation} of the master's, or a
         L{StoreError} of ours.
         """
 
-    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+    def on_connection_end(self, connection: SlaveProtocol, reason: Failure) -> None:
         """The connection is over; nothing more comes from it."""
 
 
 class SetListener(typing.Protocol):
     """Hears what an elected master says beside bytes."""
 
-    def answered(self, answer: HandshakeAnswer) -> None:
+    def on_handshake(self, answer: HandshakeAnswer) -> None:
         """The labels of its log."""
 
     def transfer(self, header: TransferHeader) -> None:
@@ -200,7 +200,7 @@ class SlaveProtocol(Protocol):
         self.finish()
         self.log.discard()
         refused = ha_refusal(self.transport, reason)
-        self.follower.lost(self, reason if refused is None else Failure(refused))
+        self.follower.on_connection_end(self, reason if refused is None else Failure(refused))
 
     def finish(self) -> None:
         """Take nothing more; safe to call twice."""
@@ -341,7 +341,7 @@ class SlaveProtocol(Protocol):
                 raise FrameOffsetMismatch(cursor, offset)
             self.listener.transfer(word)
             return
-        self.listener.answered(word)
+        self.listener.on_handshake(word)
         self._report(self.held())
         if self._silence is not None:
             self._silence.reset(self.settings.probe_silence)
@@ -421,7 +421,7 @@ class SlaveProtocol(Protocol):
             file_end=self.log.file_end(at),
             file_size=self.log.file_size,
             clock=self.clock,
-            over=lambda theirs: self.follower.parted(self, theirs),
+            over=lambda theirs: self.follower.on_difference(self, theirs),
         )
         self._theirs.take(at, data, frame_ended=True)
 
@@ -510,7 +510,7 @@ class SlaveProtocol(Protocol):
                 self.follower.master_ends(self, self.cursor)
             else:
                 self.behind = frames > 1 or self._frame >= self.settings.batch
-                self.follower.moved(self)
+                self.follower.on_progress(self)
         else:
             self.report_progress()
         wait = self.bucket.take(turn) if self.bucket is not None and turn else 0.0
@@ -543,7 +543,7 @@ class SlaveProtocol(Protocol):
     def violation(self, error: Exception) -> None:
         """Nothing more can be taken from this connection."""
         if not self.finished:
-            self.follower.broken(self, error)
+            self.follower.on_error(self, error)
             self.drop(str(error))
 
     def _scatter(self) -> None:

@@ -286,7 +286,7 @@ class FollowState(NodePart):
             self.become(SyncState.DIVERGED, reason)
         return True
 
-    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+    def on_difference(self, connection: SlaveProtocol, theirs: bytes) -> None:
         """The master's version is here: let both be judged, and only then be cut."""
         divergence, reason = self.divergence, self.reason
         self.drop("the logs differ")
@@ -316,7 +316,7 @@ class FollowState(NodePart):
                 f"the master ends at {offset}, ours at {log.end}: {log.end - offset} bytes more",
             )
 
-    def moved(self, connection: SlaveProtocol) -> None:
+    def on_progress(self, connection: SlaveProtocol) -> None:
         """Bytes are held and more are coming."""
         if connection.log.confirmed > connection.own_end:
             self._gaps = 0
@@ -342,7 +342,7 @@ class FollowState(NodePart):
         bounds, log = self.port.bounds, connection.log
         return bounds is not None and log.min_offset < log.confirmed >= bounds.max_offset
 
-    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+    def on_error(self, connection: SlaveProtocol, error: Exception) -> None:
         """A connection ended on an error; some are states of their own."""
         log = connection.log
         if isinstance(error, DiskFull):
@@ -380,7 +380,7 @@ class FollowState(NodePart):
             self.copied(connection.log)
         return passes
 
-    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+    def on_connection_end(self, connection: SlaveProtocol, reason: Failure) -> None:
         """A connection is over; the client service makes the next one."""
         self.received += connection.received
         self._heard = max(self._heard, connection.heard or 0.0)

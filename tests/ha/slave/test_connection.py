@@ -61,22 +61,22 @@ class Recorder:
         connection.drop()
         return False
 
-    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+    def on_difference(self, connection: SlaveProtocol, theirs: bytes) -> None:
         self.told.append(("parted", len(theirs)))
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
         self.told.append(("ends", offset))
 
-    def moved(self, connection: SlaveProtocol) -> None:
+    def on_progress(self, connection: SlaveProtocol) -> None:
         self.told.append(("moved", connection.cursor))
 
     def bad_record(self, connection: SlaveProtocol, error: RecordCorrupt) -> bool:
         return False
 
-    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+    def on_error(self, connection: SlaveProtocol, error: Exception) -> None:
         self.told.append(("broken", error))
 
-    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+    def on_connection_end(self, connection: SlaveProtocol, reason: Failure) -> None:
         self.told.append(("lost", connection.by_peer))
 
     @property
@@ -586,7 +586,7 @@ class Heard:
     answers: list[HandshakeAnswer] = field(factory=list)
     transfers: list[TransferHeader] = field(factory=list)
 
-    def answered(self, answer: HandshakeAnswer) -> None:
+    def on_handshake(self, answer: HandshakeAnswer) -> None:
         self.answers.append(answer)
 
     def transfer(self, header: TransferHeader) -> None:
