@@ -29,7 +29,7 @@ from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence
-from rmqha.ha.slave.reportable import ReportLate, flushed
+from rmqha.ha.slave.reportable import ReportLate, flushed_end
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Periodic, SingleRun
 from rmqha.shutdown import Shutdown
@@ -251,7 +251,7 @@ def receiver(
             current_log=lambda: archive.log,
             settings=settings,
             bootstrapping=lambda on: None,
-            reportable=flushed if synchronous else late,
+            reportable=flushed_end if synchronous else late,
             followed=archive.followed,
         ),
         repair=_no_repair,

@@ -27,7 +27,7 @@ from rmqha.ha.observer import Observer
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
-from rmqha.ha.slave.reconnect import NEXT_QUESTION, SingleConnection, guarded
+from rmqha.ha.slave.reconnect import NEXT_QUESTION, SingleConnection, guarded_endpoint
 from rmqha.logfiles.offline_log import OfflineLog, Progress
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
@@ -209,7 +209,7 @@ class MasterComparison:
         @raise MasterLeft: If it leaves before it was compared.
         @raise ProtocolViolation: If it is none.
         """
-        endpoint = guarded(self.port)
+        endpoint = guarded_endpoint(self.port)
         with open(self.folder / "kept", "w+b") as kept:
             while True:
                 looking: Any = endpoint.connect(SingleConnection(lambda: self._observer(kept)))

@@ -31,7 +31,7 @@ from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence, plan_cut
-from rmqha.ha.slave.reportable import accepted, flushed
+from rmqha.ha.slave.reportable import accepted_end, flushed_end
 from rmqha.ha.states import Standing, SyncState
 from rmqha.periodic import NodePart
 from rmqha.roles.elected_upstream import ElectedUpstream
@@ -125,7 +125,7 @@ class Following(Replication):
                 settings=evolve(node.settings.ha, policy=upstream.policy),
                 bootstrapping=self.mark_bootstrap,
                 is_bootstrapping=self.marker.exists(),
-                reportable=upstream.reportable(flushed if synchronous else accepted),
+                reportable=upstream.reportable(flushed_end if synchronous else accepted_end),
                 client=upstream.client_port,
                 followed=upstream.followed,
                 dialect=upstream.dialect,

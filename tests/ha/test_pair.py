@@ -21,7 +21,7 @@ from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence, plan_cut
-from rmqha.ha.slave.reportable import flushed
+from rmqha.ha.slave.reportable import flushed_end
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
@@ -236,7 +236,7 @@ class FollowTests(Pair):
         """A SYNC_FLUSH slave acknowledges when its disk has it."""
         self.serve()
         self.follow(self.log())
-        self.follower.reportable = flushed
+        self.follower.reportable = flushed_end
         self.unfollow()
         self.follower.startService()
         self.settle()

@@ -27,7 +27,7 @@ from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordCorrupt, 
 from rmqha.ha.slave.compare_bytes import TheirVersion, first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.ha.slave.reconnect import WANTS_TLS, ha_refusal
-from rmqha.ha.slave.reportable import Reportable, accepted
+from rmqha.ha.slave.reportable import Reportable, accepted_end
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.tls.refusals import is_shaking_hands
@@ -133,7 +133,7 @@ class SlaveProtocol(Protocol):
     settings: HASettings
     clock: IReactorTime
     follower: ConnectionOwner
-    reportable: Reportable = accepted
+    reportable: Reportable = accepted_end
     bucket: TokenBucket | None = None
     observer: bool = False
     dialect: SlaveDialect = field(factory=ClassicSlaveDialect)
@@ -261,11 +261,11 @@ class SlaveProtocol(Protocol):
             self._master_silent()
         elif now - self._reported_at > min(self.settings.heartbeat, REPORT_EVERY) - self._interval:
             # Early rather than late: the next look would be past the time.
-            self._report(self.held())
+            self._report(self.next_report())
 
     # --- reporting ----------------------------------------------------------
 
-    def held(self) -> int:
+    def next_report(self) -> int:
         """How far this connection may say that we hold the master's log."""
         cursor, log = self.cursor, self.log
         if cursor is None:
@@ -303,7 +303,7 @@ class SlaveProtocol(Protocol):
     def report_progress(self) -> None:
         """Say that more is held, if it is."""
         if not self.finished:
-            held = self.held()
+            held = self.next_report()
             if held > self.reported:
                 self._report(held)
 
@@ -342,7 +342,7 @@ class SlaveProtocol(Protocol):
             self.listener.transfer(word)
             return
         self.listener.on_handshake(word)
-        self._report(self.held())
+        self._report(self.next_report())
         if self._silence is not None:
             self._silence.reset(self.settings.probe_silence)
 

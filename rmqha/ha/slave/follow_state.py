@@ -30,7 +30,7 @@ from rmqha.ha.slave.master_damage import MasterDamage
 from rmqha.ha.slave.probe import ProbeKind, Search, SearchResult
 from rmqha.ha.slave.reconnect import Backoff
 from rmqha.ha.slave.repair import Divergence
-from rmqha.ha.slave.reportable import Reportable, accepted
+from rmqha.ha.slave.reportable import Reportable, accepted_end
 from rmqha.ha.states import Standing, SyncState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket
@@ -87,7 +87,7 @@ class FollowState(NodePart):
     bootstrapping: Callable[[bool], None]
     copied: Callable[[CommitLog], None] = lambda log: None
     is_bootstrapping: bool = False
-    reportable: Reportable = accepted
+    reportable: Reportable = accepted_end
     client: str = ""
     followed: MastersBelieved | None = None
     dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
@@ -155,7 +155,7 @@ class FollowState(NodePart):
         is asked ever more slowly.
         """
         if not self._backoff.at_once:
-            self._search.failed()
+            self._search.on_failure()
             self._quiet.sweep()
             if self.state is SyncState.DISK_FULL:
                 return DISK_RETRY
@@ -391,7 +391,7 @@ class FollowState(NodePart):
         refused = self.refused_by_tls(reason)
         if not refused and connection.by_peer and connection.cursor is None:
             # An rmqha master's way to say "not from there".
-            self._follow(self._search.closed(connection.question.ask), "")
+            self._follow(self._search.on_close(connection.question.ask), "")
         if not self.state.is_stop and not self._backoff.at_once:
             why = connection.why or reason.getErrorMessage()
             self.become(SyncState.CONNECTING, why, wrong=refused)
@@ -404,7 +404,7 @@ class FollowState(NodePart):
         if not isinstance(reason.value, TlsRefused):
             return False
         self.tls_refusals[reason.value.reason] += 1
-        self._search.failed()
+        self._search.on_failure()
         return True
 
     # --- what they mean -----------------------------------------------------
@@ -463,14 +463,14 @@ class FollowState(NodePart):
         if self.state not in (SyncState.FAILED, SyncState.STOPPED):
             self.stop(SyncState.FAILED, reason)
 
-    def repaired(self, text: str) -> None:
+    def on_repair(self, text: str) -> None:
         """The policy was carried out: the log is another one now."""
         self.divergence = None
         self._log.warn("Repaired the log: {text}", text=text)
         if self.state not in (SyncState.FAILED, SyncState.STOPPED):
             self.become(SyncState.CONNECTING, text)
 
-    def not_repaired(self, why: str) -> None:
+    def on_repair_failure(self, why: str) -> None:
         """The policy was not carried out; the state stays."""
         if self.state is not SyncState.STOPPED and not self.reason.endswith(why):
             self.reason = f"{self.reason}; {why}"

@@ -34,7 +34,7 @@ from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
     QuietClientService,
     SingleConnection,
-    guarded,
+    guarded_endpoint,
     reporting,
 )
 from rmqha.ha.slave.repair import Repair, remedy
@@ -142,7 +142,7 @@ class Follower(Service):
             return
         port = self.sync.port
         assert port.endpoint is not None, "checked when the service started"
-        endpoint = port.endpoint if port.ask is None else guarded(port)
+        endpoint = port.endpoint if port.ask is None else guarded_endpoint(port)
         self._client = QuietClientService(
             reporting(endpoint, self._not_connected),
             SingleConnection(self._protocol),
@@ -222,13 +222,13 @@ class Follower(Service):
         return self.repair(policy, self.sync.divergence)
 
     def _repaired(self, text: str) -> float:
-        self.sync.repaired(text)
+        self.sync.on_repair(text)
         return 0.0
 
     def _unrepaired(self, failure: Failure) -> float:
         if not failure.check(RmqhaError, OSError):
             self._log.failure("Repair of the log failed", failure)
-        self.sync.not_repaired(failure.getErrorMessage())
+        self.sync.on_repair_failure(failure.getErrorMessage())
         return self.sync.settings.backoff_max
 
     def _repair_over(self, wait: float | Failure) -> None:

@@ -22,7 +22,7 @@ from attrs import define, field, frozen
 
 from rmqha.config.ha_settings import FirstSync, HASettings
 from rmqha.ha.slave.master_bounds import MasterBounds
-from rmqha.ha.slave.reportable import Reportable, accepted
+from rmqha.ha.slave.reportable import Reportable, accepted_end
 from rmqha.store.log.commit_log import CommitLog
 
 PROBE_WINDOW = 64 << 20
@@ -206,18 +206,18 @@ class StartSearch:
         self._searching = True
         self._have, self._lack, self._asked = offset, 0, 1
 
-    def answered(self) -> None:
+    def on_bytes(self) -> None:
         """Bytes came from the offset asked."""
         self._have = self._asked
         self._narrow()
 
-    def silent(self) -> None:
+    def on_silence(self) -> None:
         """No bytes came from the offset asked."""
         self._lack = self._asked
         self._narrow()
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether the offset just asked is where the master's log begins."""
         return self._searching and self._asked == self._have
 
@@ -257,7 +257,7 @@ class Search:
     """
 
     settings: HASettings
-    reportable: Reportable = accepted
+    reportable: Reportable = accepted_end
     trusting: bool = field(default=False, init=False)
     beyond: bool = field(default=False, init=False)
     _overlap: OverlapSearch | None = field(default=None, init=False)
@@ -326,8 +326,8 @@ class Search:
                 start.begins_at(offset)
                 return SearchResult.ASK
             return SearchResult.GO_ON
-        start.answered()
-        if not start.settled:
+        start.on_bytes()
+        if not start.is_settled:
             return SearchResult.ASK
         if start.doubtful and not self._twice(offset):
             self._start = None
@@ -337,10 +337,10 @@ class Search:
     def silence(self) -> SearchResult:
         """No bytes came for what was asked."""
         if self._start is not None:
-            if self._start.settled:
+            if self._start.is_settled:
                 self._start = None  # it had bytes there just now
                 return SearchResult.WAIT
-            self._start.silent()
+            self._start.on_silence()
             return SearchResult.ASK
         if self.trusting:
             return SearchResult.GO_ON
@@ -349,7 +349,7 @@ class Search:
             return SearchResult.UNPROVEN
         return SearchResult.ASK
 
-    def closed(self, ask: ProbeKind) -> SearchResult:
+    def on_close(self, ask: ProbeKind) -> SearchResult:
         """The master closed before any bytes."""
         search = self._start if ask is ProbeKind.START else self._overlap
         if search is None or ask in (ProbeKind.EMPTY, ProbeKind.SURVEY):
@@ -376,7 +376,7 @@ class Search:
         """Begin anew with the next question."""
         self._overlap = self._start = None
 
-    def failed(self) -> None:
+    def on_failure(self) -> None:
         """A connection failed: what closed connections seemed to say may have been that."""
         self._concluded = None
 

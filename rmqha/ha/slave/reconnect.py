@@ -157,7 +157,7 @@ def ours_alone(port: MasterClientPort) -> IStreamClientEndpoint:
     return Dialling(connect)
 
 
-def guarded(port: MasterClientPort) -> IStreamClientEndpoint:
+def guarded_endpoint(port: MasterClientPort) -> IStreamClientEndpoint:
     """An endpoint of an HA port that asks the client port, if that is to be asked, before anything
     is said to it.
     """

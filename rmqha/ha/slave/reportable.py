@@ -23,12 +23,12 @@ GRAIN = 1.0
 """Least seconds between two places that L{ReportLate} remembers."""
 
 
-def accepted(log: CommitLog) -> int:
+def accepted_end(log: CommitLog) -> int:
     """All that was accepted (C{ASYNC_FLUSH})."""
     return log.end
 
 
-def flushed(log: CommitLog) -> int:
+def flushed_end(log: CommitLog) -> int:
     """What is on the disk (C{SYNC_FLUSH})."""
     return log.flushed
 

@@ -19,7 +19,7 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordCorrupt
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.probe import Probe, ProbeKind
-from rmqha.ha.slave.reportable import Reportable, accepted, flushed
+from rmqha.ha.slave.reportable import Reportable, accepted_end, flushed_end
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
@@ -100,7 +100,7 @@ class SlaveCase(LogTestCase):
         ask: ProbeKind = ProbeKind.EMPTY,
         report: int = 0,
         *,
-        reportable: Reportable = accepted,
+        reportable: Reportable = accepted_end,
         owner: Recorder | None = None,
         **keys: Any,
     ) -> Connection:
@@ -258,7 +258,7 @@ class ReportTests(SlaveCase):
     def test_only_what_is_flushed(self) -> None:
         """A SYNC_FLUSH slave reports when the disk has it, without being asked."""
         log = self.log()
-        connection = self.connect(log, reportable=flushed)
+        connection = self.connect(log, reportable=flushed_end)
         connection.frame(0, content(self.theirs, 0, 2200))
         self.assertEqual(connection.reports(), [0])
         log.now_flushed(700)
@@ -290,7 +290,7 @@ class ReportTests(SlaveCase):
     def test_after_the_end(self) -> None:
         """A connection that is over reports nothing."""
         log = self.log()
-        connection = self.connect(log, reportable=flushed)
+        connection = self.connect(log, reportable=flushed_end)
         connection.frame(0, content(self.theirs, 0, 2200))
         connection.close()
         before = connection.reports()

@@ -228,11 +228,11 @@ class StartTests(SynchronousTestCase):
             self.assertIs(question.ask, ProbeKind.START)
             asked.append(question.report)
             if question.report >= minimum:
-                search.answered()
-                if search.settled:
+                search.on_bytes()
+                if search.is_settled:
                     return question.report, asked
             else:
-                search.silent()
+                search.on_silence()
         raise AssertionError(f"no end: {asked}")
 
     def test_whole(self) -> None:
@@ -252,15 +252,15 @@ class StartTests(SynchronousTestCase):
             search.begins_at(7 * GIB)
             search.on_bounds(minimum)
             self.assertEqual(search.question(), Probe(ProbeKind.START, max(minimum, 1)))
-            search.answered()
-            self.assertTrue(search.settled)
+            search.on_bytes()
+            self.assertTrue(search.is_settled)
 
     def test_told_wrongly(self) -> None:
         """Who is silent, or says it begins behind what it sent, is not believed again."""
         search = StartSearch(GIB)
         search.begins_at(8 * GIB)
         search.on_bounds(2 * GIB)
-        search.silent()
+        search.on_silence()
         search.on_bounds(2 * GIB)
         self.assertEqual(search.question(), Probe(ProbeKind.START, 5 * GIB))
         search.on_bounds(9 * GIB)

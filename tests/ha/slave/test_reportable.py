@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.task import Clock
 
-from rmqha.ha.slave.reportable import ReportLate, accepted, flushed
+from rmqha.ha.slave.reportable import ReportLate, accepted_end, flushed_end
 from tests.support.logs import STORED, LogTestCase, encoded
 
 
@@ -24,7 +24,7 @@ class ReportableTests(LogTestCase):
         """A slave reports what it has accepted, or what is on its disk."""
         first = self.grow()
         end = self.grow(flushed=False)
-        self.assertEqual((accepted(self.held), flushed(self.held)), (end, first))
+        self.assertEqual((accepted_end(self.held), flushed_end(self.held)), (end, first))
 
     def test_late(self) -> None:
         """What has been held for so long is reported, and nothing that came since."""
