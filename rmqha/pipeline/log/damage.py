@@ -36,7 +36,7 @@ def with_corrupt(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     )
 
 
-def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A decoder's batch in the schema of L{with_corrupt}."""
     if batch.schema.equals(schema):
         return batch

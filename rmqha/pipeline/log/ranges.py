@@ -201,7 +201,7 @@ def bounds(store: StoreView, options: ReadOptions) -> tuple[int, int]:
         end = store.stored_from(options.ending_timestamp)
     elif isinstance(options.ending_offsets, dict):
         offset = options.ending_offsets[store.name]
-        end = store.end if offset == LATEST else store.aligned(max(offset, store.first))
+        end = store.end if offset == LATEST else store.record_from(max(offset, store.first))
     return start, max(start, end)
 
 
@@ -230,7 +230,7 @@ def starting(store: StoreView, options: ReadOptions) -> int:
     begin = store.present(offset)
     if offset < begin:
         pass_over(store, offset, begin, options)
-    return store.aligned(offset)
+    return store.record_from(offset)
 
 
 def plan(stores: Iterable[StoreView], options: ReadOptions) -> list[Range]:

@@ -27,7 +27,7 @@ from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.published import fingerprint, read_point
 from rmqha.pipeline.log.cached_splits import believed_splits
-from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
+from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, in_schema, with_corrupt
 from rmqha.pipeline.log.errors import (
     CopyBehind,
     DataLost,
@@ -39,7 +39,7 @@ from rmqha.pipeline.log.errors import (
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
-from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, gathered, spans_of
+from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, larger_batches, spans_of
 from rmqha.tier.joined_log import find_log
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
 from rmqha.wire.log.published import CutReason
@@ -218,7 +218,7 @@ class MessageReader:
             raise
         except FileNotFoundError as error:
             guard.check_cuts()
-            lost = guard.lost()
+            lost = guard.data_loss()
             if self.options.fail_on_data_loss:
                 raise lost from error
             _log.warning("skipping bytes of the log: %s", lost)
@@ -234,7 +234,7 @@ class MessageReader:
         spans = spans_of(files, wanted.file_start, splits)
         parts = Parts.between(files, spans, start, end, takes)
         pieces = (evolve(wanted, start=low, end=high) for low, high in parts.places)
-        yield from gathered(
+        yield from larger_batches(
             batch for piece in pieces for batch in self._batches(piece, file, passed)
         )
         passed.last = max(passed.last, parts.last)
@@ -254,7 +254,7 @@ class MessageReader:
             try:
                 for batch in self._sound(wanted, decoder, blocks):
                     passed.last = max(passed.last, decoder.last)
-                    yield widened(batch, schema)
+                    yield in_schema(batch, schema)
                 if self.options.fail_on_queue_gap:
                     require_nothing_hidden(wanted, wanted.files(self._tier(wanted)), passed.last)
                 return
@@ -326,7 +326,7 @@ class RangeProof:
         if self._confirmed() == 0:
             raise CopyBehind(self.wanted.store, self.wanted.end, 0)
 
-    def lost(self) -> DataLost:
+    def data_loss(self) -> DataLost:
         """The loss that a file is which is not there.
 
         @raise NotAStore: If this host has no such store.

@@ -246,7 +246,7 @@ class StoreView:
         behind = self.files.above(offset)
         return self.end if behind is None else min(behind.start, self.end)
 
-    def aligned(self, offset: int) -> int:
+    def record_from(self, offset: int) -> int:
         """The first record at or above C{offset}, within what may be read."""
         offset = self.present(min(offset, self.end))
         return round_up(self.files, self.anchor(offset), offset, self.end, self.behind)

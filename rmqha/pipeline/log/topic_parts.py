@@ -159,7 +159,7 @@ class Parts:
         self.places.append((low, high))
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def larger_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of many small batches in fewer."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
