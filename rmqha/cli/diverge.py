@@ -149,7 +149,7 @@ def _tell(found: LogComparison, store: Path, against: str) -> None:
         )
         click.echo(f"the first record that differs begins at byte {found.at}")
         if found.versions is not None:
-            click.echo(f"from there on {found.versions.told(str(store), against)}")
+            click.echo(f"from there on {found.versions.sentence(str(store), against)}")
     for name, own in ((str(store), found.first), (against, found.second)):
         click.echo(_line(name, own))
 

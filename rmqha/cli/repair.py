@@ -103,15 +103,15 @@ def repair(
         finally:
             stopped.forget()
     _tell(raw.root, stopped, ranges, report, dry_run=dry_run, as_json=as_json)
-    left = not dry_run and stopped.left()
+    left = not dry_run and stopped.findings()
     return FAILED if report.not_had or report.differs or left else 0
 
 
 def _ranges(stopped: StoppedStore, wanted: tuple[int, int] | None) -> list[DamagedRange]:
     if wanted is not None:
-        return stopped.named(*wanted)
+        return stopped.range_of(*wanted)
     with bar("checking the log") as progress:
-        return stopped.damaged(progress)
+        return stopped.damaged_ranges(progress)
 
 
 def _from_store(stopped: StoppedStore, ranges: list[DamagedRange], other: Path) -> RepairReport:
@@ -179,14 +179,14 @@ def _tell(
             "differs": [asdict(each) for each in report.differs],
             "quarantine": list(report.kept),
             "rebuilt": report.rebuilt,
-            "left": [] if dry_run else [asdict(each) for each in stopped.left()],
+            "left": [] if dry_run else [asdict(each) for each in stopped.findings()],
             "notes": stopped.notes,
         }
         click.echo(json.dumps(said, indent=2, ensure_ascii=False))
         return
     for text in stopped.notes:
         note(text)
-    for finding in () if dry_run else stopped.left():
+    for finding in () if dry_run else stopped.findings():
         click.echo(f"left: {finding}")
     if not ranges:
         click.echo(f"{root}: no damaged or missing range")

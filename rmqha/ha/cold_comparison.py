@@ -221,7 +221,7 @@ class ColdComparison(Watch):
             return ComparedWindow(stop, None)
         root = self.store.settings.root
         verdict, kept = keep_versions(root, cold, at, theirs[at - start :])
-        reason = f"byte {at} differs from the master's; {verdict.told()}; {kept}"
+        reason = f"byte {at} differs from the master's; {verdict.sentence()}; {kept}"
         path = str(cold.path_of(at))
         return ComparedWindow(stop, KeptFinding(offset=at, end=stop, path=path, reason=reason))
 

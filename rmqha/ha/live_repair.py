@@ -96,7 +96,7 @@ class LiveRepair(Watch):
 
     # --- one range ------------------------------------------------------------
 
-    def damaged(self) -> list[DamagedRange]:
+    def damaged_ranges(self) -> list[DamagedRange]:
         """All that is known to be bad, where queues and index are and the log is on the disk."""
         store, log = self.store, self.store.log
         least = log.min_offset
@@ -105,13 +105,13 @@ class LiveRepair(Watch):
             record.offset: DamagedRange(record.offset, record.offset + record.size, record.reason)
             for record in log.copied
         }
-        for fault in store.scrubber.known():
+        for fault in store.scrubber.bounded_findings():
             found[fault.offset] = DamagedRange(fault.offset, fault.end, fault.reason)
         return [found[at] for at in sorted(found) if least <= at < found[at].stop <= most]
 
     def look(self) -> Deferred[None] | None:
         """Repair a range, if one is damaged."""
-        known = self.damaged()
+        known = self.damaged_ranges()
         now = self.clock.seconds()
         for offset in [at for at, tried in self._tried.items() if now - tried >= AGAIN]:
             del self._tried[offset]

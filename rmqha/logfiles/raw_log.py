@@ -112,7 +112,7 @@ class RawLog:
         return sum(piece.size for piece in self.pieces)
 
     @property
-    def broken(self) -> Finding | None:
+    def first_finding(self) -> Finding | None:
         """The first thing that is wrong with the log's own files, strays apart."""
         return next((found for found in self.findings if found.reason != STRAY), None)
 

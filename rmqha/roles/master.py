@@ -149,7 +149,7 @@ class TailRecovery(NodePart):
 
         def told(found: tuple[TwoVersions, bytes, bytes]) -> str:
             versions = found[0]
-            text = versions.told(theirs="the replica's")
+            text = versions.sentence(theirs="the replica's")
             if versions.kept == "theirs" or (versions.first_theirs and not versions.first_ours):
                 text += f"; stop this node and mend it: rmqha repair {root} --from that address"
             return text

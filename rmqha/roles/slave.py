@@ -295,7 +295,7 @@ class Following(Replication):
         judged = node.environment.in_thread(
             keep_versions, node.settings.store.root, log, at, theirs
         )
-        return judged.addCallback(lambda found: f"{found[0].told()}; {found[1]}")
+        return judged.addCallback(lambda found: f"{found[0].sentence()}; {found[1]}")
 
     # --- repairs ------------------------------------------------------------------
 

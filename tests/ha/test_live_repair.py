@@ -249,11 +249,11 @@ class LiveRepairTests(LogTestCase):
         self.found(START, LENGTH)
         self.begin()
         self.store.log.flushed = START
-        self.assertEqual(self.repair.damaged(), [])
+        self.assertEqual(self.repair.damaged_ranges(), [])
         self.store.log.flushed = END
-        self.assertEqual(len(self.repair.damaged()), 1)
+        self.assertEqual(len(self.repair.damaged_ranges()), 1)
         self.store.scrubber._lost = self.store.scrubber.faults[START]
-        self.assertEqual(self.repair.damaged(), [])
+        self.assertEqual(self.repair.damaged_ranges(), [])
         self.store.scrubber._lost = None
         del self.store.scrubber.faults[START]
 

@@ -104,8 +104,8 @@ class Reading(SynchronousTestCase):
         self.assertRaises(ValueError, raw.at, 4 * damage.SIZE)
         self.assertEqual(raw.next_start(4 * damage.SIZE), 5 * damage.SIZE)
         self.assertEqual(raw.run_end(0), 4 * damage.SIZE)
-        assert raw.broken is not None
-        self.assertIn("missing", raw.broken.reason)
+        assert raw.first_finding is not None
+        self.assertIn("missing", raw.first_finding.reason)
 
     def test_places(self) -> None:
         """A root, its log's folder and a folder of another name are all taken."""

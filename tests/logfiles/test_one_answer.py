@@ -210,7 +210,7 @@ class OfflineTests(AnswerTestCase):
         check = LogCheck(RawLog.open(root, FILE_SIZE))
         list(check.findings())
         self.assertEqual(check.log().end, wanted)
-        self.assertEqual(check.damaged, log.damaged or (check.raw.broken is not None))
+        self.assertEqual(check.damaged, log.damaged or (check.raw.first_finding is not None))
         if not check.damaged:
             self.assertEqual(check.records, log.records + (wanted != log.end))
 
@@ -231,7 +231,7 @@ class OfflineTests(AnswerTestCase):
         raw = RawLog.open(root, FILE_SIZE)
         with exclusively(root, root / "commitlog"):
             taken = OfflineLog.of(raw)
-            if raw.broken is not None:
+            if raw.first_finding is not None:
                 self.assertRaises(Refused, remake, taken, settings(root))
             elif log.damaged:
                 error = self.assertRaises(LogCorrupt, remake, taken, settings(root))

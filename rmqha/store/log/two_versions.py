@@ -64,7 +64,7 @@ class TwoVersions:
         """How many there are, on any side."""
         return self.both + self.ours + self.theirs + self.neither
 
-    def told(self, ours: str = "ours", theirs: str = "the master's") -> str:
+    def sentence(self, ours: str = "ours", theirs: str = "the master's") -> str:
         """The verdict, for a person.
 
         @param ours: What our side is called.

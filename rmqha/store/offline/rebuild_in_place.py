@@ -100,8 +100,8 @@ def _known_ends(log: OfflineLog, settings: StoreSettings) -> list[tuple[str, int
 
 def _refuse_damage(log: OfflineLog) -> None:
     raw = log.raw
-    if raw.broken is not None:
-        raise Refused("rebuild", str(raw.broken))
+    if raw.first_finding is not None:
+        raise Refused("rebuild", str(raw.first_finding))
     if log.end >= raw.end:
         return
     verdict = judge(raw, log.end)

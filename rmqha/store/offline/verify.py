@@ -80,7 +80,7 @@ class LogCheck:
         """Check everything, and give what is wrong as it is found."""
         raw = self.raw
         self.end, blank = raw.min_offset, 0
-        self.damaged = raw.broken is not None
+        self.damaged = raw.first_finding is not None
         told = len(raw.findings)
         yield from raw.findings[:told]
         for event in follow(raw, raw.min_offset):

@@ -114,7 +114,7 @@ def _joined(found: list[DamagedRange]) -> list[DamagedRange]:
     return joined
 
 
-def widened(raw: RawLog, start: int, stop: int) -> DamagedRange:
+def whole_range(raw: RawLog, start: int, stop: int) -> DamagedRange:
     """A range that a person has named, from a record to a record.
 
     @raise ValueError: If it is empty, or there is no log that it could be a part of.

@@ -32,7 +32,7 @@ from rmqha.store.log.range_repair import (
 )
 from rmqha.store.offline.rebuild_in_place import remake
 from rmqha.store.offline.verify import LogCheck
-from rmqha.store.repair.damaged_ranges import DamagedRange, damaged_ranges, widened
+from rmqha.store.repair.damaged_ranges import DamagedRange, damaged_ranges, whole_range
 from rmqha.store.repair.derived_check import missing_from_derived
 from rmqha.store.repair.from_replica import RangeFetch, RepairReport, Replica
 from rmqha.wire.store_layout import DISPATCHED, LOCK, OWN_FOLDER, REPAIR, TRUNCATION
@@ -101,7 +101,7 @@ class StoppedStore:
         )
         return True
 
-    def damaged(self, progress: Progress | None = None) -> list[DamagedRange]:
+    def damaged_ranges(self, progress: Progress | None = None) -> list[DamagedRange]:
         """Check the whole log.  Blocking.
 
         @raise Refused: If there is nothing left of it.
@@ -116,13 +116,13 @@ class StoppedStore:
         self.notes += check.notes
         return damaged_ranges(check, self.settings)
 
-    def named(self, start: int, stop: int) -> list[DamagedRange]:
+    def range_of(self, start: int, stop: int) -> list[DamagedRange]:
         """A range that a person has named.
 
         @raise Refused: If there is no such range in this log.
         """
         try:
-            return [widened(self.raw, start, stop)]
+            return [whole_range(self.raw, start, stop)]
         except ValueError as error:
             raise Refused("repair", str(error)) from error
 
@@ -187,7 +187,7 @@ class StoppedStore:
         self.notes.append(f"consume queues and index were made anew: {fault}")
         return True
 
-    def left(self) -> list[Finding]:
+    def findings(self) -> list[Finding]:
         """What is wrong with the log's files still: no bytes of a replica mend that."""
         return list(self.raw.findings)
 

@@ -268,7 +268,7 @@ class Scrubber(Watch):
         self._dirty = True
         self._log.info("No longer damaged: {fault}; {why}", fault=str(fault), why=why)
 
-    def known(self) -> Iterator[KeptFinding]:
+    def bounded_findings(self) -> Iterator[KeptFinding]:
         """The corruptions of which it is known where the log goes on."""
         for fault in self.faults.values():
             if self._lost is None or fault.offset != self._lost.offset:

@@ -28,7 +28,7 @@ class TwoVersionsTestCase(LogTestCase):
         """The verdict on what both have from a record on."""
         ours = self.ours.read(start, size)
         theirs = self.theirs[start : start + len(ours)]
-        return judge_versions(ours, theirs, start, FILE_SIZE, FILE_SIZE).told()
+        return judge_versions(ours, theirs, start, FILE_SIZE, FILE_SIZE).sentence()
 
 
 class VerdictTests(TwoVersionsTestCase):
@@ -62,7 +62,7 @@ class VerdictTests(TwoVersionsTestCase):
         theirs = bytearray(view[: 3 * SIZE])
         self.harm(theirs, 0, SIZE - 30, 1)
         found = judge_versions(log.read(0, 3 * SIZE), theirs, 0, FILE_SIZE, FILE_SIZE)
-        self.assertEqual(found.told(), "2 of 3 records decode on both sides, 1 only on ours")
+        self.assertEqual(found.sentence(), "2 of 3 records decode on both sides, 1 only on ours")
 
     def test_sizes_and_holes(self) -> None:
         """Where the chain breaks on one side, it is followed on the other."""

@@ -60,7 +60,7 @@ class RepairCase(SynchronousTestCase):
         stopped = self.stopped(step)
         try:
             stopped.finish_begun()
-            wanted = stopped.damaged() if ranges is None else ranges
+            wanted = stopped.damaged_ranges() if ranges is None else ranges
             peer = StoreReplica(RawLog.open(self.replica if replica is None else replica))
             fetching = ensureDeferred(stopped.fetch(wanted, peer))
             report = stopped.write(self.successResultOf(fetching))

@@ -77,7 +77,7 @@ class HarmTests(RepairCase):
                 self.setUp()
                 harm.apply(self.store)
                 self.assertEqual(self.repaired().ranges, ())
-                (left,) = self.stopped().left()
+                (left,) = self.stopped().findings()
                 self.assertIn(harm.reason.split(",")[0], left.reason)
 
     def test_no_log(self) -> None:
@@ -188,7 +188,7 @@ class RefusedTests(RepairCase):
     def test_named_by_a_person(self) -> None:
         """A range that somebody has named, having looked, is taken as the replica has it."""
         damage.flip(self.store / damage.name(10), 9856 + 362 - 4)
-        wanted = self.stopped().named(10 * SIZE + 9856, 10 * SIZE + 9857)
+        wanted = self.stopped().range_of(10 * SIZE + 9856, 10 * SIZE + 9857)
         report = self.repaired(wanted)
         self.assert_whole()
         self.assertEqual((report.records, report.differs), (1, ()))
@@ -207,7 +207,7 @@ class RefusedTests(RepairCase):
     def test_our_neighbour_differs(self) -> None:
         """A named range whose neighbour is damaged here: the text says so."""
         damage.flip(self.store / damage.name(10), BEFORE)
-        wanted = self.stopped().named(10 * SIZE + HARMED, 10 * SIZE + HARMED + 1)
+        wanted = self.stopped().range_of(10 * SIZE + HARMED, 10 * SIZE + HARMED + 1)
         self.assertIn("our record is damaged, the replica's is not", self.not_had(ranges=wanted))
 
     def test_replica_begins_later(self) -> None:
@@ -282,7 +282,7 @@ class RefusedTests(RepairCase):
         self.patch(os, "fsync", full)
         stopped = self.stopped()
         replica = StoreReplica(RawLog.open(self.replica))
-        fetching = ensureDeferred(stopped.fetch(stopped.damaged(), replica))
+        fetching = ensureDeferred(stopped.fetch(stopped.damaged_ranges(), replica))
         self.failureResultOf(fetching, DiskFull)
         stopped.forget()
         self.assertEqual(self.log_of(self.store), harmed)
@@ -295,9 +295,9 @@ class NamedTests(RepairCase):
         path = self.store / damage.name(10)
         place = path.read_bytes().index(b"KEYS\x01")
         damage.flip(path, place + 5)
-        self.assertEqual(self.stopped().damaged(), [], "properties have no checksum")
+        self.assertEqual(self.stopped().damaged_ranges(), [], "properties have no checksum")
         at = 10 * SIZE + place
-        (wanted,) = self.stopped().named(at, at + 1)
+        (wanted,) = self.stopped().range_of(at, at + 1)
         self.assertLess(wanted.start, at)
         self.assertGreater(wanted.stop, at)
         self.assertEqual(self.repaired([wanted]).ranges, ((wanted.start, wanted.stop),))
@@ -308,7 +308,7 @@ class NamedTests(RepairCase):
         data = (self.store / damage.name(10)).read_bytes()
         (self.store / damage.name(10)).write_bytes(data[:12_345].ljust(SIZE, b"\0"))
         for stop in (END, END + SIZE):
-            (wanted,) = self.stopped().named(10 * SIZE + 12_300, stop)
+            (wanted,) = self.stopped().range_of(10 * SIZE + 12_300, stop)
             self.assertTrue(wanted.at_end)
         self.assertEqual(self.repaired([wanted]).ranges[-1][1], END)
         self.assert_whole()
@@ -317,8 +317,8 @@ class NamedTests(RepairCase):
         """Files that retention, or a hand, has deleted at the log's start."""
         for number in range(2):
             (self.store / damage.name(number)).unlink()
-        self.assertEqual(self.stopped().damaged(), [])
-        report = self.repaired(self.stopped().named(0, 2 * SIZE))
+        self.assertEqual(self.stopped().damaged_ranges(), [])
+        report = self.repaired(self.stopped().range_of(0, 2 * SIZE))
         self.assertEqual(report.ranges, ((0, 2 * SIZE),))
         self.assert_whole()
 
@@ -326,14 +326,14 @@ class NamedTests(RepairCase):
         """A replica that is behind must not cut our end."""
         data = (self.replica / damage.name(10)).read_bytes()
         (self.replica / damage.name(10)).write_bytes(data[:12_345].ljust(SIZE, b"\0"))
-        report = self.repaired(self.stopped().named(10 * SIZE + 100, END))
+        report = self.repaired(self.stopped().range_of(10 * SIZE + 100, END))
         self.assertEqual(len(report.not_had), 1)
         self.assert_whole()
 
     def test_no_range(self) -> None:
         """What is none is refused."""
         with self.assertRaises(Refused):
-            self.stopped().named(10, 10)
+            self.stopped().range_of(10, 10)
 
 
 class DerivedTests(RepairCase):
@@ -522,7 +522,7 @@ class WindowTests(RepairCase):
         """Ranges that touch are one: between them there is nothing to compare."""
         (self.store / damage.name(4)).unlink()
         damage.overwrite(self.store / damage.name(5), 0, bytes(100))
-        (found,) = self.stopped().damaged()
+        (found,) = self.stopped().damaged_ranges()
         self.assertEqual(found.start, 4 * SIZE)
         self.assertGreater(found.stop, 5 * SIZE)
         self.assertEqual(found.reason, "files are missing, nothing written")
@@ -534,10 +534,10 @@ class WindowTests(RepairCase):
         for to, missing in ((10 * SIZE, 0), (10 * SIZE + 1, 1)):
             lost = LostTail(0, to, "published.json")
             self.patch(lost_tail, "find", lambda root, end, lost=lost: lost)
-            self.assertEqual(len(self.stopped().damaged()), missing)
+            self.assertEqual(len(self.stopped().damaged_ranges()), missing)
 
     def test_a_sound_store(self) -> None:
         """No range, whichever broker wrote it."""
         for version, name in golden.ARCHIVES:
             self.store = golden.store(version, name)
-            self.assertEqual(self.stopped().damaged(), [])
+            self.assertEqual(self.stopped().damaged_ranges(), [])
