@@ -32,6 +32,7 @@ from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived import unit_files
+from rmqha.store.derived.consume_queue import QueueCorrupt
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch_reading import keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
@@ -351,7 +352,7 @@ class Dispatcher:
                     self._fit_window(budget, self.clock.seconds() - started)
                 elif not (COMPILED and self._read_run(budget)):
                     self._run_block(started + budget, _BYTES_OF_A_LOOK)
-            except consume_queue.QueueCorrupt as error:
+            except QueueCorrupt as error:
                 self._report(error.finding)
                 self.rebuilds += 1
                 self._log.warn(
