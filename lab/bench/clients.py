@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -81,7 +81,19 @@ def _to_consume(quick: bool) -> int:
 def _consume(pair: Pair, turn: Turn) -> Seen:
     # Not all of it for nothing: the consumer has to be compiled.
     count = _to_consume(turn.quick or turn.number < 0)
-    return {"consumed": pair.consume(f"round{turn.number + 1}{pair.name}", count)}
+
+    def found(name: str, **how: str) -> float:
+        return pair.consume(f"{name}{turn.number + 1}{pair.name}", count // TAGS, **how)
+
+    return {
+        "consumed": pair.consume(f"round{turn.number + 1}{pair.name}", count),
+        "tag": TAGS * found("tag", tags="Tag3"),
+        "sql": TAGS * found("sql", sql="TAGS = 'Tag3' AND KEYS IS NOT NULL"),
+    }
+
+
+TAGS = 10
+"""Tags of a batch's messages, in turn."""
 
 
 BACKLOG, HELD = 400_000, 1 << 20
@@ -139,6 +151,8 @@ class Kind:
     """One kind of send.
 
     @ivar kind: As C{Timings.java} knows it.
+    @ivar own: What the name of a topic of its own ends with.
+    @ivar code: Of a request to C{ask}, with its C{fields}, which have values in turn.
     @ivar count: Sends of a round; C{each} the messages of one.
     @ivar goal: Least rate, in parts of the stock pair's.
     """
@@ -150,6 +164,9 @@ class Kind:
     each: int = 1
     size: int = BODY
     goal: float = 1.0
+    own: str = ""
+    code: int = 0
+    fields: Mapping[str, Sequence[object]] = {}
 
 
 KINDS = (
@@ -163,15 +180,49 @@ KINDS = (
     Kind(what="one-way", kind="oneway"),
     Kind(what="keys, tag and ten properties", kind="rich"),
     Kind(what="compressed, 8 KiB of text", count=20_000, size=8 << 10),
+    Kind(what="requests until their reply", kind="request", count=10_000, own="Request"),
+    Kind(
+        what="messages given back",
+        kind="ask",
+        count=20_000,
+        code=RequestCode.CONSUMER_SEND_MSG_BACK,
+        fields={"offset": [0], "group": ["Back"], "delayLevel": [1]},
+    ),
+    Kind(
+        what="offsets committed",
+        kind="ask",
+        code=RequestCode.UPDATE_CONSUMER_OFFSET,
+        fields={"consumerGroup": ["Back"], "queueId": range(QUEUES), "commitOffset": [1, 2, 3]},
+    ),
 )
+
+RETRIES = 20_000
+
+
+@contextmanager
+def _of_kinds(field: Field) -> Iterator[dict[str, Pair]]:
+    with pairs(sync=True)(field) as both:
+        for pair in both.values():
+            names, topic = pair.tool.names, pair.make(f"{pair.topic}Request")
+            how = {"kind": "single", "namesrv": names, "topic": topic, "group": f"{topic}Answer"}
+            pair.tool.do("answer", **how)
+            pair.send(RETRIES // BATCH, BATCHES, BATCH, topic=pair.make(f"{pair.topic}Retry"))
+        yield both
 
 
 def _kinds(pair: Pair, turn: Turn) -> Seen:
     seen: dict[str, float] = {}
     for kind in KINDS:
         count = kind.count // 4 if turn.quick or turn.number < 0 else kind.count
-        how = {"kind": kind.kind, "size": kind.size}
+        how: dict[str, Any] = {"kind": kind.kind, "size": kind.size, "topic": pair.topic + kind.own}
+        if kind.code:
+            how |= {"address": pair.address, "code": kind.code}
+            how["fields"] = {"topic": [pair.topic], **{k: [*v] for k, v in kind.fields.items()}}
         seen |= pair.send(count, kind.threads, kind.each, **how).seen(kind.what)
+    group = f"retry{turn.number + 1}{pair.name}"
+    pair.make(f"%RETRY%{group}", 1)
+    count = RETRIES // 4 if turn.quick or turn.number < 0 else RETRIES
+    seen["retries"] = pair.consume(group, count, topic=f"{pair.topic}Retry", back=True)
     return seen
 
 
@@ -301,14 +352,19 @@ BENCH = Bench(
         ),
         Row(
             name="consume",
-            set_up=_filled(_to_consume),
+            set_up=_filled(_to_consume, enablePropertyFilter="true"),
             load=_consume,
             figures=[
                 Figure(
-                    "consumed",
-                    f"push consumer catching up, {BODY} bytes in {QUEUES} queues",
+                    name,
+                    f"push consumer catching up{how}, {BODY} bytes in {QUEUES} queues",
                     "messages/s",
-                    1.3,
+                    goal,
+                )
+                for name, how, goal in (
+                    ("consumed", "", 1.3),
+                    ("tag", f" by a tag of {TAGS}, all told", 1.0),
+                    ("sql", f" by SQL92 that finds one of {TAGS}, all told", 1.0),
                 )
             ],
             rounds=3,
@@ -329,7 +385,7 @@ BENCH = Bench(
         ),
         Row(
             name="kinds",
-            set_up=pairs(sync=True),
+            set_up=_of_kinds,
             load=_kinds,
             figures=[
                 figure
@@ -340,8 +396,17 @@ BENCH = Bench(
                     ("rate", "master", "slave"),
                     rate=kind.goal,
                 )
+            ]
+            + [
+                Figure(
+                    "retries",
+                    f"push consumer that fails once with each of {RETRIES:,} messages, until the "
+                    "last one has come again, SYNC_MASTER and a slave",
+                    "messages/s",
+                    1.0,
+                )
             ],
-            until=1450.0,
+            until=1600.0,
         ),
         Row(
             name="timers",
@@ -357,7 +422,7 @@ BENCH = Bench(
                 ),
                 Figure("late", "10,000 timer messages of one second, lateness, p99", "ms"),
             ],
-            until=1500.0,
+            until=1650.0,
         ),
         Row(
             name="pop",
@@ -380,7 +445,7 @@ BENCH = Bench(
                 Figure("p50", f"{ONE}, p50", "us", 1.0, most=True),
                 Figure("p99", f"{ONE}, p99", "us"),
             ],
-            until=1600.0,
+            until=1750.0,
         ),
     ],
     needed=10 * GIB,

@@ -151,8 +151,8 @@ class Target:
         @param count: Sends of all threads together.
         @param each: Messages of one send.
         @param how: C{topics}, how many are sent to in turn, where it is not the one without a
-            number; C{kind} of message and of send, as C{Timings.java} knows them; C{size} of a
-            body.
+            number; C{kind} of message and of send, and what else C{Timings.java} knows; C{size}
+            of a body; another C{topic}.
         """
         found = self._send(count, threads, each, **how)
         if set(found.statuses) != {"SEND_OK"}:
@@ -167,31 +167,19 @@ class Target:
             self.send(min(left, WARM_PIECE), MANY, topics=topics)
             left -= WARM_PIECE
 
-    def _send(
-        self,
-        count: int,
-        threads: int,
-        each: int = 1,
-        *,
-        topics: int = 0,
-        kind: str = "single",
-        size: int = BODY,
-    ) -> Sends:
+    def _send(self, count: int, threads: int, each: int = 1, **how: Any) -> Sends:
         processes = zip(ROLES, (self.master, self.slave, self.tool), strict=True)
         sampler = Sampler({role: process.pid for role, process in processes})
         asked = self.tool.ask(
             "time",
             sampler.heard,
             namesrv=self.tool.names,
-            topic=self.topic,
-            kind=kind,
-            size=size,
             count=count,
             threads=threads,
             batch=each,
-            topics=topics,
             poll=POLL,
             wait=True,
+            **{"topic": self.topic, "kind": "single", "size": BODY, **how},
         )
         found: dict[str, Any] = asked.wait(PATIENCE)
         return Sends(each=each, used=sampler.result(), **found)

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from lab.bench.facts import disk_folder
 from lab.bench.sends import PATIENCE, QUICK_WARM_MESSAGES, WARM_MESSAGES, Sends, Target
 from lab.bench.stock import COMMON, STOCK, SYNC, Peer, Stock
@@ -61,6 +63,11 @@ class Pair:
         """Have all JVMs compile what a send needs; if it is C{quick}, for some seconds."""
         self.target.warm_up(QUICK_WARM_MESSAGES if quick else WARM_MESSAGES)
 
+    def make(self, topic: str, queues: int = QUEUES) -> str:
+        """@return: Another topic's name, which producers and consumers find by now."""
+        evolve(self.target, topic=topic).make(self.address, queues)
+        return topic
+
     def begin_to_consume(self, group: str, count: int, **how: Any) -> Asked:
         """Let a stock push consumer of a new group consume what there is: its answer has the
         C{seconds}
@@ -69,11 +76,10 @@ class Pair:
         return self.tool.ask(
             "catchup",
             namesrv=self.tool.names,
-            topic=self.topic,
             group=group,
             count=count,
             limit=int(PATIENCE) - 10,
-            **how,
+            **{"topic": self.topic, **how},
         )
 
     def consume(self, group: str, count: int, **how: Any) -> float:

@@ -10,6 +10,7 @@ import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -22,8 +23,9 @@ final class Catchups {
     }
 
     /**
-     * Consume `count` messages in a `group` of its own with so many `members`, or one; the answer has `seconds`
-     * from the first to the last, and how long the `first` took to come.
+     * Consume `count` messages in a `group` of its own with so many `members`, or one, all or those of `tags` or of
+     * an expression in `sql`; the answer has `seconds` from the first to the last, and how long the `first` took to
+     * come.  What comes for the first time is given `back`, if it should, and does not count.
      */
     static Object consume(JSONObject asked, Lines.Teller teller) throws Exception {
         long count = asked.getLongValue("count");
@@ -34,6 +36,10 @@ final class Catchups {
         List<DefaultMQPushConsumer> consumers = members(asked, (messages, context) -> {
             if (first.get() == 0) {
                 first.compareAndSet(0, System.nanoTime());
+            }
+            if (asked.getBooleanValue("back") && messages.get(0).getReconsumeTimes() == 0) {
+                context.setDelayLevelWhenNextConsume(1);
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
             }
             long now = came.addAndGet(messages.size());
             if (now >= count && now - messages.size() < count) {
@@ -99,6 +105,18 @@ final class Catchups {
         return micros;
     }
 
+    /** Begin to answer the requests that come to a topic. */
+    static Object answer(Producers producers, JSONObject asked) throws Exception {
+        DefaultMQProducer producer = producers.producer(asked);
+        for (DefaultMQPushConsumer consumer : members(asked, (messages, context) -> {
+            Consumers.reply(producer, messages);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        })) {
+            consumer.start();
+        }
+        return "answering";
+    }
+
     private static List<DefaultMQPushConsumer> members(JSONObject asked, MessageListenerConcurrently listener)
             throws Exception {
         String group = asked.getString("group");
@@ -112,7 +130,9 @@ final class Catchups {
             if (asked.getBooleanValue("pop")) {
                 Consumers.pop(consumer);
             }
-            consumer.subscribe(asked.getString("topic"), "*");
+            String sql = asked.getString("sql");
+            consumer.subscribe(asked.getString("topic"), sql == null
+                ? MessageSelector.byTag(asked.getString("tags")) : MessageSelector.bySql(sql));
             consumer.registerMessageListener(listener);
             consumers.add(consumer);
         }

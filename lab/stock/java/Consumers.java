@@ -82,7 +82,7 @@ final class Consumers {
         });
     }
 
-    private static void reply(DefaultMQProducer producer, List<MessageExt> messages) {
+    static void reply(DefaultMQProducer producer, List<MessageExt> messages) {
         for (MessageExt message : messages) {
             String body = "reply to " + new String(message.getBody(), StandardCharsets.UTF_8);
             try {

@@ -18,7 +18,8 @@ final class Timings {
      * Send `count` times from `threads` threads, one message each or a list of `batch`; the answer has
      * `seconds`, `statuses` and all `micros`, sorted.  Where there are `topics`, the messages go to that many in
      * turn, whose names are the topic's and a number; of what is sent one-way every 32nd message of
-     * a thread is waited for: a broker that has too many waiting drops them.  The first send and the last answer are told as they
+     * a thread is waited for: a broker that has too many waiting drops them.  What is to `ask` is no message but a
+     * request of a `code`, whose `fields` have values in turn.  The first send and the last answer are told as they
      * happen: the `begin` and the `end` of the `span`.
      */
     static Object time(Producers producers, JSONObject asked, Lines.Teller teller) throws Exception {
@@ -91,6 +92,14 @@ final class Timings {
             case "ordered":
                 return producer.send(message, (queues, sent, key) -> queues.get((int) key % queues.size()), n)
                     .getSendStatus().toString();
+            case "ask":
+                HashMap<String, String> fields = new HashMap<>();
+                for (Map.Entry<String, Object> field : asked.getJSONObject("fields").entrySet()) {
+                    List<?> values = (List<?>) field.getValue();
+                    fields.put(field.getKey(), values.get(n % values.size()).toString());
+                }
+                Tool.invoke(asked.getString("address"), asked.getIntValue("code"), fields);
+                return "SEND_OK";
             case "request":
                 return producer.request(message, 10000) == null ? "NO_REPLY" : "SEND_OK";
             default:
@@ -100,11 +109,11 @@ final class Timings {
         }
     }
 
-    /** So many messages with the body of one: to fill bodies is no broker's work. */
+    /** So many messages with the body of one, to fill bodies is no broker's work, and ten tags in turn. */
     private static List<Message> batch(Message like, int each) {
         List<Message> batch = new ArrayList<>();
         for (int i = 0; each > 1 && i < each; i++) {
-            Message message = new Message(like.getTopic(), like.getTags(), like.getKeys(), like.getBody());
+            Message message = new Message(like.getTopic(), "Tag" + i % 10, like.getKeys(), like.getBody());
             message.setWaitStoreMsgOK(like.isWaitStoreMsgOK());
             batch.add(message);
         }

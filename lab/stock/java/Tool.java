@@ -43,6 +43,7 @@ public final class Tool {
         lines.on("put", producers::put);
         lines.on("time", (asked, teller) -> Timings.time(producers, asked, teller));
         lines.on("catchup", Catchups::consume);
+        lines.on("answer", (asked, teller) -> Catchups.answer(producers, asked));
         lines.on("latency", (asked, teller) -> Catchups.latency(producers, asked, teller));
         lines.on("enough", producers::enough);
         lines.on("pull", Pulls::all);
@@ -94,7 +95,6 @@ public final class Tool {
 
     /** Tell the name server of a master (request 103), from which its slaves learn the HA address. */
     private static Object register(JSONObject asked, Lines.Teller teller) throws Exception {
-        RemotingCommand request = RemotingCommand.createRequestCommand(103, null);
         HashMap<String, String> fields = new HashMap<>();
         for (String name : new String[] {"brokerName", "brokerAddr", "clusterName", "haServerAddr"}) {
             fields.put(name, asked.getString(name));
@@ -102,34 +102,38 @@ public final class Tool {
         fields.put("brokerId", "0");
         fields.put("compressed", "false");
         fields.put("bodyCrc32", "0");
-        request.setExtFields(fields);
-        invoke(asked.getString("namesrv"), request);
+        invoke(asked.getString("namesrv"), 103, fields);
         return "registered";
     }
 
     /** Give messages back to their broker (request 36), as a consumer of a group that failed with them. */
     private static Object back(JSONObject asked, Lines.Teller teller) throws Exception {
         for (Object place : asked.getJSONArray("places")) {
-            RemotingCommand request = RemotingCommand.createRequestCommand(36, null);
             HashMap<String, String> fields = new HashMap<>();
             fields.put("offset", place.toString());
             fields.put("group", asked.getString("group"));
             fields.put("delayLevel", "1");
-            request.setExtFields(fields);
-            invoke(asked.getString("address"), request);
+            invoke(asked.getString("address"), 36, fields);
         }
         return "given back";
     }
 
-    private static synchronized void invoke(String address, RemotingCommand request) throws Exception {
+    /** Ask for what a request of a `code` without a body stands for; all threads share a connection. */
+    static void invoke(String address, int code, HashMap<String, String> fields) throws Exception {
+        RemotingCommand request = RemotingCommand.createRequestCommand(code, null);
+        request.setExtFields(fields);
+        RemotingCommand response = remoting().invokeSync(address, request, 5000);
+        if (response.getCode() != 0) {
+            throw new IllegalStateException(response.getCode() + " " + response.getRemark());
+        }
+    }
+
+    private static synchronized NettyRemotingClient remoting() {
         if (remoting == null) {
             remoting = new NettyRemotingClient(new NettyClientConfig());
             remoting.start(); // kept: a name server forgets a broker when its connection ends
         }
-        RemotingCommand response = remoting.invokeSync(address, request, 5000);
-        if (response.getCode() != 0) {
-            throw new IllegalStateException(response.getCode() + " " + response.getRemark());
-        }
+        return remoting;
     }
 
     /** Make a topic on a broker. */
