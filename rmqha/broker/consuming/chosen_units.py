@@ -20,20 +20,11 @@ from rmqha.broker.consuming.served_records import ServedRecords, first_wrong
 from rmqha.wire.columnar.queue_units import UNIT, UNIT_TYPE
 from rmqha.wire.log.properties import parse
 from rmqha.wire.log.record import raw_properties
-from rmqha.wire.sql92.filter import Filter
+from rmqha.wire.sql92.filter import BYTES, LOOK, WORK, Filter
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 _FEW = 64
 """Up to so many units are compared sooner one by one; with more codes than that, all are."""
-
-WORK = 20_000
-"""How much work a filter may make in one reading, a part of it asked once being 1: about 5 ms."""
-
-_LOOK = 20
-"""The work to find a message's properties in the log."""
-
-_BYTES = 4
-"""How many bytes of properties are as much work as a part of a filter."""
 
 Run = tuple[int, int]
 """Physical offset and size of a piece of the log."""
@@ -113,7 +104,7 @@ def choose_passing(
                 continue
             properties = _properties(served, start, length, offset + index)
             if properties is not None:
-                work -= _LOOK + len(properties) // _BYTES + wanted.steps
+                work -= LOOK + len(properties) // BYTES + wanted.steps
                 if not wanted.matches(parse(properties)):
                     continue
             yield index, start, length

@@ -26,7 +26,7 @@ from rmqha.config.broker_settings import PullSettings
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.lane.compiled import COMPILED
-from rmqha.wire.sql92.filter import read_filter
+from rmqha.wire.sql92.filter import Filter, read_filter
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
@@ -211,12 +211,11 @@ class QueueReader:
         most = min(count, most)
         if patient and RECENT < self._log.end - first <= self._log.end - self._log.min_offset:
             self._require_memory(first, raw, most)
-        found = None
-        if passing is None:
-            found = self._at_once(raw, offset, most, room, codes, first)
+        wanted = None if passing is None else read_filter(passing)
+        found = self._at_once(raw, offset, most, room, codes, first, wanted)
         if found is None:
             found = self._step_by_step(
-                queue, raw, offset, most, self._choice(raw, offset, room, codes, passing)
+                queue, raw, offset, most, self._choice(raw, offset, room, codes, wanted)
             )
         done, last, body = found
         return ReadResult(
@@ -249,6 +248,7 @@ class QueueReader:
         room: int,
         codes: frozenset[int] | None,
         first: int,
+        wanted: Filter | None,
     ) -> Found | None:
         """Choose and judge in one pass, where that is compiled.
 
@@ -259,22 +259,28 @@ class QueueReader:
         if not COMPILED or not log.min_offset <= first < log.end:
             return None
         view = log.read(first, log.file_size)
-        found = sound_runs(raw, offset, most, room, codes, view, first)
+        found = sound_runs(raw, offset, most, room, codes, view, first, wanted)
         if found is None:
             return None
-        done, last, runs = found
+        done, last, runs, reached = found
         doubted = self._served.doubted
-        if any(doubted(first + start, first + end) for start, end in runs):
+        # What a filter did not let by may have been something else.
+        looked = runs if wanted is None else [(0, reached)]
+        if any(doubted(first + start, first + end) for start, end in looked):
             return None
         return done, last, [view[start:end] for start, end in runs]
 
     def _choice(
-        self, raw: bytes, offset: int, room: int, codes: frozenset[int] | None, passing: str | None
+        self,
+        raw: bytes,
+        offset: int,
+        room: int,
+        codes: frozenset[int] | None,
+        wanted: Filter | None,
     ) -> Choice:
         """What chooses of units."""
-        if passing is None:
+        if wanted is None:
             return lambda most: choose(raw, most, room, codes)
-        wanted = read_filter(passing)
         return lambda most: choose_passing(raw, offset, most, room, wanted, self._served)
 
     def _step_by_step(

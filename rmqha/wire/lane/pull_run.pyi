@@ -1,3 +1,5 @@
+from rmqha.wire.sql92.filter import Filter
+
 def sound_runs(
     units: bytes,
     number: int,
@@ -6,4 +8,5 @@ def sound_runs(
     codes: frozenset[int] | None,
     log: memoryview,
     base: int,
-) -> tuple[int, int, list[tuple[int, int]]] | None: ...
+    wanted: Filter | None = None,
+) -> tuple[int, int, list[tuple[int, int]], int] | None: ...

@@ -76,9 +76,13 @@ class _Token:
 
 @define(eq=False)
 class Parser:
-    """Reads one filter."""
+    """Reads one filter.
+
+    @ivar names: The properties in it, each once.
+    """
 
     text: str
+    names: dict[bytes, None] = field(init=False, factory=dict)
     _token: _Token = field(init=False)
     _end: int = field(init=False, default=0)
     _within: int = field(init=False, default=0)
@@ -156,6 +160,7 @@ class Parser:
         elif token.what in _CONSTANTS:
             found = parts.constant(_CONSTANTS[token.what])
         elif token.what == "name":
+            self.names[token.text.encode()] = None
             found = parts.named(token.text)
         elif token.what == "text":
             found = parts.constant(_unquoted(token.text))
@@ -340,17 +345,37 @@ REMEMBERED = 100
 each, and 4 ms to read again; those of usual length 3 KiB and 0.1 ms."""
 
 
+WORK = 20_000
+"""How much work a filter may make in one reading, a part of it asked once being 1: about 5 ms."""
+
+LOOK = 20
+"""The work to find a message's properties in the log."""
+
+BYTES = 4
+"""How many bytes of properties are as much work as a part of a filter."""
+
+MOST_KNOWN, LONGEST_KNOWN = 1000, 256
+"""Most values of properties of which a filter knows what it said, and most bytes of one."""
+
+Values: TypeAlias = tuple[bytes | None, ...]
+"""Of the properties that a filter asks for, as they stand in the log."""
+
+
 @frozen(eq=False)
 class Filter:
     """Says of a message's properties whether a consumer wants it.
 
     @ivar text: As the consumer wrote it.
     @ivar steps: How much work one message is, at most, in parts of the filter.
+    @ivar names: The properties that it asks for.
+    @ivar known: What it said of values: messages that are filtered have few different ones.
     """
 
     text: str
     steps: int
+    names: tuple[bytes, ...]
     _evaluate: Evaluate
+    known: dict[Values, bool] = field(factory=dict, init=False)
 
     def matches(self, properties: Properties) -> bool:
         """Whether a message is wanted: it is not where something is unknown, or a property is not
@@ -360,6 +385,28 @@ class Filter:
             return self._evaluate(properties) is True
         except Incomparable:
             return False
+
+    def wants(self, values: Values) -> bool:
+        """As L{matches}, of the values of its L{names}; they are L{known} then."""
+        found = self.matches(
+            {
+                self.names[at].decode(): value.decode("utf-8", "replace")
+                for at, value in enumerate(values)
+                if value is not None
+            }
+        )
+        if sum(len(value or b"") for value in values) <= LONGEST_KNOWN:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[values] = found
+        return found
+
+    @property
+    def costs(self) -> tuple[int, int, int]:
+        """How much work it may make, what a message costs, and how many bytes of its properties
+        are 1 more.
+        """
+        return WORK, LOOK + self.steps, BYTES
 
 
 def read_filter(text: str) -> Filter:
@@ -374,11 +421,12 @@ def read_filter(text: str) -> Filter:
 
 
 def _parsed(text: str) -> Filter | ExpressionInvalid:
+    parser = Parser(text)
     try:
-        whole = Parser(text).parse()
+        whole = parser.parse()
     except ExpressionInvalid as error:
         return error
-    return Filter(text, whole.steps, whole.evaluate)
+    return Filter(text, whole.steps, tuple(parser.names), whole.evaluate)
 
 
 _read = lru_cache(REMEMBERED)(_parsed)

@@ -6,12 +6,12 @@ from typing import Any
 
 from attrs import evolve
 
-from rmqha.broker.consuming.chosen_units import WORK
 from rmqha.config.broker_settings import PullSettings
 from rmqha.wire.remoting.bodies.clients import CheckClientConfig, SubscriptionData
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.json_body import write
+from rmqha.wire.sql92.filter import WORK
 from tests.broker.consumer_side import (
     GROUP,
     TOPIC,
@@ -106,7 +106,7 @@ class PullTests(FilterTestCase):
         """However few messages match, one pull looks at so many that others can be answered."""
         many = WORK // 20
         for number in range(many):
-            self.broker.put(b"x", price="5", pad="x" * (number % 7))
+            self.broker.put(b"x", price=f"5.{number}", pad="x" * (number % 7))
         self.broker.dispatch()
         offset, rounds = 0, 0
         while offset < many:
@@ -129,6 +129,15 @@ class PullTests(FilterTestCase):
         self.assertEqual(code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("is not served", remark)
         self.flushLoggedErrors()
+
+    def test_doubt(self) -> None:
+        """Nor is one passed over whose properties may have been others."""
+        self.put(50, 5, 70)
+        at = self.broker.store.log.end // 2
+        self.broker.served.damage = lambda start, stop: "at rest" * (start <= at < stop)
+        self.assertEqual(self.found(sql("price > 10")), ([b"50"], "1"))
+        self.assertEqual(self.said(sql("price > 10", 1))[0], ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.found(sql("price > 10", 2)), ([b"70"], "3"))
 
 
 class RefusalTests(FilterTestCase):

@@ -13,6 +13,9 @@ from rmqha.broker.consuming.chosen_units import choose
 from rmqha.broker.consuming.served_records import first_wrong
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
 from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.log.layout import BODY_AT, MAGIC_AT, SIZE_AT
+from rmqha.wire.log.properties import parse
+from rmqha.wire.sql92.filter import read_filter
 from tests.wire.columnar.test_record_blocks import BASE, record
 
 if TYPE_CHECKING or COMPILED:
@@ -52,6 +55,30 @@ ROWS = st.lists(
 CODES = st.none() | st.frozensets(st.sampled_from([0, 1, -3, CODE]), max_size=3)
 
 
+PROPERTIES = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"b", b"", b"aa", b"\xff"]),
+        st.sampled_from([b"\x01", b""]),
+        st.sampled_from([b"", b"1", b"2.5", b"x", b"\xff", b"\x01", "\u00e9".encode()]),
+    ),
+    max_size=4,
+).map(lambda pairs: b"\x02".join(map(b"".join, pairs)))
+FLAGS = st.sampled_from([0, 0x10, 0x20, 0x30])
+FILTERS = st.sampled_from(
+    ["a > 1", "a = 'x' OR b IS NULL", "a = '\u00e9'", "a <> b", "NOT (b = 'x')", "TRUE"]
+)
+
+
+def starts_of(runs: list[tuple[int, int]], data: bytes | bytearray) -> list[int]:
+    """Where the records of runs begin."""
+    found = []
+    for at, end in runs:
+        while at < end:
+            found.append(at)
+            at += int.from_bytes(data[at : at + 4])
+    return found
+
+
 @skipUnless(COMPILED, "the lane is not compiled here")
 class SoundRunsTests(SynchronousTestCase):
     """What a pull gets, in one pass: what the steps in Python give, or nothing."""
@@ -67,10 +94,30 @@ class SoundRunsTests(SynchronousTestCase):
         found = sound_runs(units, FIRST, most, room, codes, memoryview(data), BASE)
         chosen = choose(units, most, room, codes)
         assert found is not None
-        done, last, runs = found
+        done, last, runs, reached = found
         self.assertEqual(done, chosen.done)
         self.assertEqual(last, UNIT.unpack_from(units, (done - 1) * UNIT.size)[0])
         self.assertEqual([(BASE + start, end - start) for start, end in runs], chosen.runs)
+        self.assertEqual(reached, runs[-1][1] if runs else 0)
+
+    @given(st.lists(st.tuples(PROPERTIES, FLAGS), min_size=1, max_size=9), FILTERS)
+    def test_filter(self, rows: list[tuple[bytes, int]], text: str) -> None:
+        """With a filter it gives those that match, and looks at all."""
+        data, units, matching = bytearray(), bytearray(), []
+        for number, (raw, flags) in enumerate(rows, FIRST):
+            made = record(BASE + len(data), properties=raw, flags=flags, number=number)
+            units += UNIT.pack(BASE + len(data), len(made), 0)
+            if read_filter(text).matches(parse(raw)):
+                matching.append((len(data), len(data) + len(made)))
+            data += made
+        for _ in range(2):  # what it was told it knows
+            found = sound_runs(
+                bytes(units), FIRST, 99, 1 << 20, None, memoryview(data), BASE, read_filter(text)
+            )
+            assert found is not None
+            done, _, runs, reached = found
+            self.assertEqual((done, reached), (len(rows), len(data)))
+            self.assertEqual([at for at, _ in matching], starts_of(runs, data))
 
     @given(ROWS, CODES, st.integers(0, 2000), st.integers(0, 7))
     def test_damage(
@@ -98,6 +145,22 @@ class SoundRunsTests(SynchronousTestCase):
         self.assertIsNotNone(sound_runs(units, FIRST, 9, 1 << 20, None, view, BASE))
         self.assertIsNone(sound_runs(units, FIRST, 9, 1 << 20, None, view[:-1], BASE))
         self.assertIsNone(sound_runs(units, FIRST, 9, 1 << 20, None, view, BASE + 1))
+
+    def test_filter_beyond(self) -> None:
+        """A filter looks as far as the bytes go, and leaves what is damaged before to others."""
+        data, units = log_of([(10, 0, False), (10, 0, False)])
+        size, no = len(data) // 2, read_filter("a > 1")
+
+        def found(view: memoryview) -> tuple[int, int, list[tuple[int, int]], int] | None:
+            return sound_runs(units, FIRST, 9, 1 << 20, None, view, BASE, no)
+
+        self.assertEqual(found(memoryview(data)), (2, BASE + size, [], 2 * size))
+        self.assertEqual(found(memoryview(data)[:-1]), (1, BASE, [], size))
+        self.assertIsNone(found(memoryview(data)[: size - 1]))
+        for place in (SIZE_AT, MAGIC_AT, BODY_AT - 4, size - 2):
+            harmed = bytearray(data)
+            harmed[place] ^= 64
+            self.assertIsNone(found(memoryview(harmed)), place)
 
     def test_wild_units(self) -> None:
         """Whatever a damaged queue says, nothing is read that is not there."""

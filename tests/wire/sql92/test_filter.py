@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import ExpressionInvalid
-from rmqha.wire.sql92.filter import Parser, read_filter
+from rmqha.wire.sql92.filter import LONGEST_KNOWN, MOST_KNOWN, Parser, read_filter
 from rmqha.wire.sql92.java_values import Incomparable
 from rmqha.wire.sql92.parts import Properties
 from tests.support.effort import tries
@@ -155,6 +155,19 @@ class FilterTests(SynchronousTestCase):
         names = read_filter("a IN (" + ", ".join(f"'{n}'" for n in range(1000)) + ")")
         self.assertTrue(names.matches({"a": "999"}))
         self.assertLess(names.steps, 5)
+
+    def test_known(self) -> None:
+        """What was said of values is known: of few, and of none that are long."""
+        found = read_filter("a > 1 AND b IS NULL")
+        self.assertEqual(found.names, (b"a", b"b"))
+        for values, wanted in (((b"2", None), True), ((b"2", b"x"), False), ((None, None), False)):
+            self.assertIs(found.wants(values), wanted)
+            self.assertIs(found.known[values], wanted)
+        self.assertFalse(found.wants((b"2", bytes(LONGEST_KNOWN))))
+        self.assertEqual(len(found.known), 3)
+        for number in range(2 * MOST_KNOWN):
+            found.wants((b"%d" % number, None))
+            self.assertLessEqual(len(found.known), MOST_KNOWN)
 
     def test_read_once(self) -> None:
         """A filter that many consumers have is read once."""
