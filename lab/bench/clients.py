@@ -192,7 +192,12 @@ KINDS = (
         what="offsets committed",
         kind="ask",
         code=RequestCode.UPDATE_CONSUMER_OFFSET,
-        fields={"consumerGroup": ["Back"], "queueId": range(QUEUES), "commitOffset": [1, 2, 3]},
+        fields={
+            # To each thread a queue of a group, in which it goes on.
+            "consumerGroup": [f"Back{thread // QUEUES}" for thread in range(32)],
+            "queueId": range(QUEUES),
+            "commitOffset": range(2000),
+        },
     ),
 )
 
