@@ -68,8 +68,8 @@ class Lookup:
 
     def record(self, offset: int) -> Record | None:
         """The record at a physical offset, C{None} if no whole, valid one stands there."""
-        found = self._peek.at(offset)
-        return None if found is None else self._decoded(found)
+        buf = self._peek.whole(offset)
+        return None if buf is None else decode(buf, 0, offset)
 
     def claimed(self, offset: int) -> Record | None:
         """The record at a physical offset that a peer claims is one.
