@@ -319,19 +319,15 @@ IDLE = [
 ]
 
 ALONE = [
-    Row(
-        name="catchup",
-        set_up=_alone("caught_up", disk=False),
-        load=call,
-        figures=_figures("", ", in memory", built=0.9),
-        rounds=3,
-    ),
-    Row(
-        name="catchup-disk",
-        set_up=_alone("caught_up", disk=True),
-        load=call,
-        figures=_figures("", ", on a disk", built=0.6),
-        rounds=3,
+    *(
+        Row(
+            name=f"catchup{'-disk' * disk}",
+            set_up=_alone("caught_up", disk=disk),
+            load=call,
+            figures=_figures("", f", {where}", built=goal),
+            rounds=3,
+        )
+        for disk, where, goal in ((False, "in memory", 0.9), (True, "on a disk", 0.6))
     ),
     Row(
         name="idle",

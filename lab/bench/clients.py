@@ -313,34 +313,32 @@ def _shared(pair: Pair, topic: str, group: str) -> None:
         raise AssertionError(f"{pair.name}: {answer}")
 
 
+FLUSH = "SYNC_FLUSH on a disk, ASYNC_MASTER"
+
 LIKE_STOCK = {"p50": 0.9, "p99": 1.0}
 """Goals of one producer."""
 
-COSTS = {"master": 0.6, "slave": 0.9}
+COSTS = {"p99": 0.9, "master": 0.6, "slave": 0.9}
+
+WRITES: Sequence[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, Any], float]] = (
+    ("sync", {"sync": True}, "SYNC_MASTER", {"rate": 1.3, **COSTS}, LIKE_STOCK, 210.0),
+    ("async", {}, "ASYNC_MASTER", {"rate": 1.4, **COSTS}, LIKE_STOCK, 420.0),
+    ("flush", {"disk": True, "flushDiskType": "SYNC_FLUSH"}, FLUSH, {"rate": 1.1}, {}, 600.0),
+)
+"""Rows: name, set-up, what it is, goals of many producers and of one, and their C{until}."""
 
 BENCH = Bench(
     name="bench-clients",
     rows=[
-        Row(
-            name="sync",
-            set_up=pairs(sync=True),
-            load=writes,
-            figures=_of_writes("SYNC_MASTER", {"rate": 1.3, "p99": 0.9, **COSTS}, LIKE_STOCK),
-            until=210.0,
-        ),
-        Row(
-            name="async",
-            set_up=pairs(),
-            load=writes,
-            figures=_of_writes("ASYNC_MASTER", {"rate": 1.4, "p99": 0.9, **COSTS}, LIKE_STOCK),
-            until=420.0,
-        ),
-        Row(
-            name="flush",
-            set_up=pairs(disk=True, flushDiskType="SYNC_FLUSH"),
-            load=writes,
-            figures=_of_writes("SYNC_FLUSH on a disk, ASYNC_MASTER", {"rate": 1.1}, {}),
-            until=600.0,
+        *(
+            Row(
+                name=name,
+                set_up=pairs(**how),
+                load=writes,
+                figures=_of_writes(what, many, one),
+                until=until,
+            )
+            for name, how, what, many, one, until in WRITES
         ),
         Row(
             name="topics",

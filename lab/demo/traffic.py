@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 
 from attrs import frozen
+from rich.console import Console
 
 from lab.harness.nodes import ROOT, until
 from lab.stock.clients import Client, CppClient
@@ -34,6 +35,18 @@ def why_not() -> str:
     except (ImportError, OSError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def possible(console: Console, without: str) -> bool:
+    """Whether it can; the console is told if not, and what works C{without} it."""
+    reason = why_not()
+    if reason:
+        console.print(
+            "The demo needs RocketMQ's C++ client, which is not installed here: its wheel is for "
+            f"x86-64 Linux with glibc and libstdc++. {reason}\nNothing was tried. {without}",
+            highlight=False,
+        )
+    return not reason
 
 
 class Cpp(CppClient):
