@@ -319,8 +319,7 @@ class FollowState(NodePart):
     def on_progress(self, connection: SlaveProtocol) -> None:
         """Bytes are held and more are coming."""
         if connection.log.confirmed > connection.own_end:
-            self._gaps = 0
-            self._succeeded()
+            self._succeeded(connection)
         elif self.state.is_stop:
             # What is compared equal has not mended what stopped us.
             return
@@ -422,14 +421,16 @@ class FollowState(NodePart):
                     self.port.peer, self.client, self.port.bounds, connection.log.confirmed
                 )
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, connection: SlaveProtocol) -> None:
+        if connection.log.confirmed > connection.own_end:
+            self._gaps = 0
         self._backoff.reset()
         self._refetching = False
 
     def _caught_up(self, connection: SlaveProtocol) -> None:
         if connection.cursor is not None:
             self._good(connection)
-            self._succeeded()
+            self._succeeded(connection)
             if self.is_bootstrapping:
                 self._bootstrap(False)
         self._progress(SyncState.IN_SYNC)

@@ -138,7 +138,7 @@ class Follower(Service):
     # --- connecting -----------------------------------------------------------
 
     def _connect(self) -> None:
-        if not self.running or self._client is not None:
+        if not self.running or self._client is not None or self.sync.state is SyncState.FAILED:
             return
         port = self.sync.port
         assert port.endpoint is not None, "checked when the service started"
@@ -236,7 +236,7 @@ class Follower(Service):
         if isinstance(wait, Failure):
             self._log.failure("Repair of the log failed, reconnecting", wait)
             wait = self.sync.settings.backoff_max
-        if self.running and self.sync.state is not SyncState.FAILED:
+        if self.running:
             self._later = self.sync.port.clock.callLater(wait, self._connect)
         assert over is not None, "a repair ends once"
         over.callback(None)

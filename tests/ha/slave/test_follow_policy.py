@@ -343,6 +343,13 @@ class PolicyTests(ThreeFilesCase):
         self.assertState("failed")
         self.assertIdleFor(100)
 
+    def test_store_fails_after_a_refused_repair(self) -> None:
+        """Nor is a connection made that the refused repair has put off."""
+        self.diverge(policy=DivergencePolicy.TRUNCATE)
+        self.repairs[0][2].errback(Refused("truncate", "too much"))
+        self.follower.sync.fail("fsync of x failed")
+        self.assertIdleFor(100)
+
     def test_fsync_fails_while_repairing(self) -> None:
         """A failed fsync is final, even if the repair it happened in came to its end."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
