@@ -29,6 +29,7 @@ class FollowerCase(LogTestCase):
         self.endpoint = PuppetEndpoint(self.clock)
         self.repairs: list[tuple[DivergencePolicy, Divergence | None, Deferred[str]]] = []
         self.marks: list[bool] = []
+        self.state_type = FollowState
 
     def copied(self, log: CommitLog, end: int | None = None, start: int | None = None) -> CommitLog:
         """A slave's log with the same bytes."""
@@ -60,7 +61,7 @@ class FollowerCase(LogTestCase):
             return done
 
         self.follower = Follower(
-            sync=FollowState(
+            sync=self.state_type(
                 port=MasterClientPort(bounds, self.clock, "10.0.0.1:10912", self.endpoint),
                 current_log=lambda: self.mine,
                 settings=HASettings(**({"batch": BATCH} | more)),
