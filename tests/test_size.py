@@ -13,11 +13,7 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-<<<<<<< HEAD
-CODE = 62615
-=======
-CODE = 62580
->>>>>>> f2f5ef96 (A connection that is alone has turns of a millisecond: what is not a run was served one request a turn of the reactor)
+CODE = 62723
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 20
