@@ -19,7 +19,7 @@ from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
 from rmqha.cli.reach import Access
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.tls.tool_tls import ToolTls
-from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.any_port import AnyPortClient
 from rmqha.nodes.next_steps import UNREACHED, advice
 from rmqha.nodes.poll import PollResult
 from rmqha.nodes.summary import STOCK, name_of, state_of
@@ -72,7 +72,7 @@ def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
 
     async def run(reactor: Any) -> PollResult:
         async with Access(tls=tls).client(reactor) as client:
-            return await AnyPortLook(treq, address, reactor, remoting=client).once()
+            return await AnyPortClient(treq, address, reactor, remoting=client).once()
 
     seen = in_reactor(run)
     rows = list(advice(named, seen))

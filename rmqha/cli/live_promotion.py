@@ -29,7 +29,7 @@ from rmqha.config.settings import Settings
 from rmqha.config.values import ENDPOINT
 from rmqha.errors import Refused
 from rmqha.logfiles.json_table import fsync_folder
-from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.any_port import AnyPortClient
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 from rmqha.nodes.summary import duration
 
@@ -99,7 +99,7 @@ def admin_at(address: str) -> str:
     async def find(reactor: Any) -> str:
         async with Access().client(reactor) as client:
             try:
-                return await AnyPortLook(treq, checked(address), reactor, remoting=client).admin()
+                return await AnyPortClient(treq, checked(address), reactor, remoting=client).admin()
             except (*UNREACHED, ValueError) as error:
                 raise Unreachable(unreached(address, error)) from error
 

@@ -153,7 +153,7 @@ def _told(answer: Command | None) -> Mapping[str, str] | None:
 
 
 @define
-class AnyPortLook(NodeClient):
+class AnyPortClient(NodeClient):
     """Asks a node that is named by its client, HA or admin port, or by its host alone.
 
     @ivar remoting: Asks client ports.

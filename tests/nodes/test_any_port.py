@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.admin.http import AdminSite
 from rmqha.errors import RemotingUnreachable
-from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.any_port import AnyPortClient
 from rmqha.nodes.poll import PollResult
 from rmqha.wire.remoting.bodies.route import ClusterInfo, KvTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -78,10 +78,10 @@ class Hosts:
 class AnyPortTests(SynchronousTestCase):
     """One node, named by one of its ports."""
 
-    def look(self, hosts: Hosts, port: int, **more: Any) -> tuple[PollResult, AnyPortLook]:
+    def look(self, hosts: Hosts, port: int, **more: Any) -> tuple[PollResult, AnyPortClient]:
         asked: Any = hosts
         more |= {"remoting": asked, "is_ha_port": hosts.is_ha_port}
-        look = AnyPortLook(asked, f"{HOST}:{port}", Clock(), **more)
+        look = AnyPortClient(asked, f"{HOST}:{port}", Clock(), **more)
         return self.successResultOf(ensureDeferred(look.once())), look
 
     def test_any_port_of_ours(self) -> None:

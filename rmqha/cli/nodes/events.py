@@ -17,7 +17,7 @@ from rmqha.cli.common import UNREACHABLE, Number, complain, flag, in_reactor, st
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.cli.reach import Access
 from rmqha.event_file import Event
-from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.any_port import AnyPortClient
 from rmqha.nodes.poll import UNREACHED, NodeClient, unreached
 
 HOURS = 24.0
@@ -91,7 +91,7 @@ def events(source: str, hours: float, as_json: bool) -> int:
     async def run(reactor: Any) -> int:
         try:
             async with Access().client(reactor) as client:
-                look = AnyPortLook(treq, address, reactor, remoting=client)
+                look = AnyPortClient(treq, address, reactor, remoting=client)
                 await look.admin()
                 found = await asked(look)
         except (*UNREACHED, ValueError, KeyError, TypeError) as error:

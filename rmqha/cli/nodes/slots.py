@@ -13,7 +13,7 @@ from rich.table import Table
 from rmqha.cli.common import FAILED, JSON, UNREACHABLE, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.cli.reach import Access
-from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.any_port import AnyPortClient
 from rmqha.nodes.poll import UNREACHED, NodeClient, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
@@ -74,7 +74,7 @@ def slots(address: str, drop: str | None, as_json: bool) -> int:
     async def run(reactor: Any) -> int:
         try:
             async with Access().client(reactor) as client:
-                admin = await AnyPortLook(treq, named, reactor, remoting=client).admin()
+                admin = await AnyPortClient(treq, named, reactor, remoting=client).admin()
             look = NodeClient(treq, admin, reactor)
             why = "" if drop is None else await drop_slot(look, drop)
             if why:

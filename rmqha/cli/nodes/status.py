@@ -27,7 +27,7 @@ from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
 from rmqha.cli.reach import Access
 from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls
-from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.any_port import AnyPortClient
 from rmqha.nodes.find import known_to
 from rmqha.nodes.poll import NodeClient, PollResult
 from rmqha.nodes.summary import (
@@ -294,17 +294,17 @@ def status(
     server = None if name_server is None else checked(name_server)
 
     async def run(reactor: Any) -> int:
-        at: dict[str, AnyPortLook] = {}
+        at: dict[str, AnyPortClient] = {}
         async with Access(tls=tls).client(reactor) as client:
 
-            def look(address: str) -> AnyPortLook:
+            def look(address: str) -> AnyPortClient:
                 if address not in at:
-                    at[address] = AnyPortLook(
+                    at[address] = AnyPortClient(
                         *(treq, address, reactor), remoting=client, is_client=server is not None
                     )
                 return at[address]
 
-            async def looks() -> list[AnyPortLook]:
+            async def looks() -> list[AnyPortClient]:
                 if server is None:
                     return [look(address) for address in named]
                 return [look(address) for address in [server, *await known_to(server, client)]]
