@@ -30,7 +30,7 @@ MODULES = {
     "ha/slave/follow_state": "tests/ha/slave",
     "ha/slave/probe": "tests/ha/slave/test_probe.py",
     "ha/elected/in_sync": "tests/ha/elected/test_in_sync.py tests/ha/elected/test_set_rules.py",
-    "ha/elected/proof": "tests/ha/elected/test_proof.py",
+    "ha/elected/members": "tests/ha/elected/test_proof.py tests/ha/elected/test_member_dialect.py",
     "store/log/recovery": "tests/store/log/test_recovery.py",
     "store/log/retention": "tests/store/log/test_retention.py",
     "store/log/truncate": "tests/store/log/test_truncate.py",

@@ -108,7 +108,7 @@ class Leader(Protocol):
 
 
 class MemberDialect:
-    """One connection's.
+    """How one connection is spoken with, and what is known of who speaks.
 
     @ivar said: What the slave said of itself; C{None} before its handshake.
     @ivar claim: What it may say; C{None} before its first report.
