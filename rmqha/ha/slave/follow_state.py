@@ -49,7 +49,6 @@ LASTING = 1.0
 DISK_RETRY = 5.0
 """Seconds between looks at a full disk."""
 
-
 Judge = Callable[[CommitLog, int, bytes], "Deferred[str]"]
 """Holds the master's bytes of a place against ours; given our log, the offset and the bytes, it
 fires with what came of it, in words."""

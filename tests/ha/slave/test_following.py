@@ -13,7 +13,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.ha_settings import BadRecordPolicy, DivergencePolicy, FirstSync, HASettings
-from rmqha.errors import RecordFault, Refused
+from rmqha.errors import RecordCorrupt, Refused
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.follow_state import DISK_RETRY, FollowState
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
@@ -147,7 +147,7 @@ class FollowingMachine(RuleBasedStateMachine):
         copy = self.case.log()
         copy.begin(start)
         append_frame(copy, start, content(log, start, end))
-        with contextlib.suppress(RecordFault):
+        with contextlib.suppress(RecordCorrupt):
             copy.verify()
         copy.now_flushed(copy.confirmed)
         self.disk.full = full
