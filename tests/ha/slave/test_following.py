@@ -19,7 +19,7 @@ from rmqha.ha.slave.follow_state import DISK_RETRY, FollowState
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.ha.slave.probe import ProbeKind
 from rmqha.ha.slave.repair import Divergence, plan_cut
-from rmqha.ha.slave.reportable import accepted, flushed
+from rmqha.ha.slave.reportable import accepted_end, flushed_end
 from rmqha.ha.states import SyncState
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.following import SIZE, FollowerCase
@@ -160,7 +160,7 @@ class FollowingMachine(RuleBasedStateMachine):
             bounds=self.bounds,
             batch=BATCH,
             bad_record=BadRecordPolicy.STOP,
-            reportable=flushed if self.sync_flush else accepted,
+            reportable=flushed_end if self.sync_flush else accepted_end,
             followed=self,
             judge=self.judge if self.judged else None,
             is_bootstrapping=bool(self.case.marks and self.case.marks[-1]),
