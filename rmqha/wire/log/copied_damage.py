@@ -27,7 +27,7 @@ SHOWN = 10
 
 @frozen(kw_only=True)
 class CopiedRecord:
-    """A record that is as the master has it, and damaged.
+    """A corruption that is let pass, as the master has it: all its bytes are known by their CRC.
 
     @ivar offset: Physical offset.
     @ivar size: Its size, in bytes.
