@@ -50,10 +50,6 @@ class ModelMaster:
         """Its bytes, as far as it has them."""
         return content(self.log, max(start, self.first), min(end, self.end))
 
-    def boundaries(self) -> list[int]:
-        """Where its files begin that it still has."""
-        return list(range(self.first, self.end, self.log.file_size))
-
     def starts_at(self, report: int) -> int | None:
         """Where its bytes begin for one who reports so much; C{None} if it sends none."""
         if report == 0:

@@ -304,7 +304,7 @@ class FollowState(NodePart):
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
         """The master's end is known."""
         log = connection.log
-        if offset >= log.end:
+        if offset >= log.end or log.end == log.min_offset:
             self._caught_up(connection)
             return
         divergence = self._divergence(connection, offset)

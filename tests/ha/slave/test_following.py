@@ -92,16 +92,16 @@ class FollowingMachine(RuleBasedStateMachine):
         # "not from there" that only went away.
         self.misled = self.copy_misled = False
         self.copied_from: ModelMaster | None = None
-        self.address, self.conclusions, self.refused = 1, 0, False
+        self.address, self.conclusions, self.repairs, self.refused = 1, 0, 0, False
 
     # --- the beginning --------------------------------------------------------------
 
     @initialize(
-        sizes=st.lists(st.integers(150, 400), max_size=4) | MANY,
+        sizes=MANY | st.lists(st.integers(150, 400), max_size=4),
         settings=st.fixed_dictionaries(
             {
                 "policy": st.sampled_from(DivergencePolicy),
-                "first_sync": st.sampled_from(FirstSync),
+                "first_sync": st.sampled_from([FirstSync.BEGINNING, *FirstSync]),
             }
         ),
         sync_flush=st.booleans(),
@@ -125,19 +125,23 @@ class FollowingMachine(RuleBasedStateMachine):
         self.former = self.master
         self.mine = self.case.log()
         if data.draw(st.booleans(), "has a log"):
-            start = data.draw(st.sampled_from([0, *self.master.boundaries()]), "start")
-            end = data.draw(st.integers(start, self.master.end), "end")
+            files = range(0, self.master.end + 1, SIZE)
+            start = data.draw(st.sampled_from([0, *files]), "start")
+            ends = st.integers(start, self.master.end) | st.sampled_from(files[start // SIZE :])
+            ends |= st.integers(start, max(start, self.master.first))
+            end = data.draw(ends, "end")
             self.mine = self.copied(self.master.log, start, end)
             if data.draw(st.booleans(), "has more") and self.mine.confirmed > start:
                 self.mine.rewind()
                 own = ModelMaster(log=self.mine, author=next(self.authors))
                 own.write(*data.draw(SIZES, "own records"))
         self.begin_life()
+        self.settle(data.draw(st.integers(0, 2), "settles"))
 
     def habits(self, data: st.DataObject) -> None:
         """How the master that is there now answers."""
         master = self.master
-        master.stock, master.tells = data.draw(st.booleans()), data.draw(st.booleans())
+        master.stock, master.tells = data.draw(st.booleans()), data.draw(st.integers(0, 2)) == 2
         master.first = data.draw(st.sampled_from([0, *range(0, master.end, SIZE)]), "first")
         master.epoch = data.draw(st.integers(0, 2), "epoch")
 
@@ -321,7 +325,7 @@ class FollowingMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 3.0, 25.0]))
     def wait(self, seconds: float) -> None:
-        self.mislead(seconds > 2.0)
+        self.mislead(seconds > 2.0 and not (self.session is not None and self.session.heard))
         for _ in range(int(seconds * 10)):
             self.case.clock.advance(0.1)
             self.look()
@@ -343,6 +347,7 @@ class FollowingMachine(RuleBasedStateMachine):
         """A master is restarted, or another is there, or one is said to be elsewhere."""
         self.close()
         self.case.turn()
+        self.look()
         self.session = None
         before, former = self.master, self.former
         self.former = before
@@ -370,6 +375,7 @@ class FollowingMachine(RuleBasedStateMachine):
             self.case.follower.dial(self.case.endpoint, address, self.bounds)
             self.case.turn()
         self.look()
+        self.settle(data.draw(st.integers(0, 2), "settles"))
 
     # --- what goes wrong ---------------------------------------------------------------
 
@@ -407,7 +413,7 @@ class FollowingMachine(RuleBasedStateMachine):
             if grows:
                 self.write([200])
             if times > 1:
-                self.settle()
+                self.settle(2)
             session = self.unheard()
             if session is not None:
                 self.gaps += 1
@@ -433,8 +439,9 @@ class FollowingMachine(RuleBasedStateMachine):
             assert self.mine.end == self.mine.confirmed == end
             assert not session.open
             assert self.state is SyncState.DISK_FULL or "bad record" in self.sync.reason
-            assert self.sync.doubt(1 << 40) == "" or self.sync.divergence is not None
             self.look()
+            self.case.turn()
+            assert not self.repairing
 
     @rule(full=st.booleans())
     def fill_disk(self, full: bool) -> None:
@@ -446,6 +453,8 @@ class FollowingMachine(RuleBasedStateMachine):
     def rot(self, share: float) -> None:
         """A byte of the slave's log is another one."""
         log = self.mine
+        self.case.turn()
+        self.look()
         if log.end > log.min_offset and not self.idle:
             at = log.min_offset + int(share * (log.end - log.min_offset))
             file = log.folder.at(at)
@@ -462,13 +471,16 @@ class FollowingMachine(RuleBasedStateMachine):
 
     @rule()
     def fail(self) -> None:
-        """An fsync fails: that is final."""
-        if not self.failed:
-            self.failed = True
-            self.sync.fail("fsync of x failed")
-            self.case.turn()
-            assert self.state is SyncState.FAILED and self.session_over()
-            self.look()
+        """An fsync fails: that is final for the process, whatever is under way."""
+        self.failed = True
+        self.sync.fail("fsync of x failed")
+        self.case.turn()
+        assert self.state is SyncState.FAILED and self.session_over()
+        self.attend()
+        self.case.passes(LONGEST + 1, 1.0)
+        self.look()
+        assert self.state is SyncState.FAILED and not self.case.endpoint.waiting
+        self.restart(True)
 
     def session_over(self) -> bool:
         return self.session is None or not self.session.open
@@ -484,15 +496,14 @@ class FollowingMachine(RuleBasedStateMachine):
         if not self.repairing:
             return
         policy, divergence, done = self.case.repairs[-1]
-        self.look_at_repair(policy, divergence)
         try:
             mine = self.repaired(policy, divergence)
         except Refused as error:
             self.refused = True
             self.leave_alone(LONGEST)
-            reason = self.sync.reason
+            reason = self.sync.reason.removesuffix(f"; {error}")
             done.errback(error)
-            assert self.failed or self.sync.reason in (reason, f"{reason}; {error}")
+            assert self.sync.reason == f"{reason}; {error}"
         else:
             self.mine = self.case.mine = mine
             self.refused, self.released, self.kept = False, True, b""
@@ -519,7 +530,7 @@ class FollowingMachine(RuleBasedStateMachine):
         if policy is DivergencePolicy.REBOOTSTRAP:
             return self.case.log()
         assert divergence is not None
-        at = plan_cut(self.mine, divergence, 1 << 20)
+        at = plan_cut(self.mine, divergence, SIZE)
         assert at <= divergence.at
         return self.copied(self.mine, self.mine.min_offset, at)
 
@@ -594,6 +605,9 @@ class FollowingMachine(RuleBasedStateMachine):
         else:
             assert not self.sync.doubt(1 << 40)
         assert not (self.repairing and self.case.endpoint.waiting)
+        for policy, divergence, _ in self.case.repairs[self.repairs :]:
+            self.look_at_repair(policy, divergence)
+        self.repairs = len(self.case.repairs)
 
     def look_at_reports(self, session: MasterSession) -> None:
         """Nothing is reported that was not compared or taken, checked, and flushed if it has to."""
@@ -641,18 +655,23 @@ class FollowingMachine(RuleBasedStateMachine):
 
     # --- where it comes to ----------------------------------------------------------------
 
-    @rule()
-    def settle(self) -> None:
-        """Nothing gets in the way any more: the slave ends where its log and the master's are."""
-        if self.failed:
+    @rule(attended=st.integers(1, 2))
+    def settle(self, attended: int) -> None:
+        """Nothing gets in the way any more: the slave ends where its log and the master's are, or,
+        with 1, where something is to be done about that.
+        """
+        if self.failed or not attended:
             return
         self.disk.full = False
         self.attend()
         before = self.conclusions
         for _ in range(80):
             self.case.turn()
+            self.look()
             session = self.session
             if self.repairing or self.judging:
+                if attended == 1:
+                    return
                 self.attend()
             elif session is None or not session.open:
                 over = self.state.is_stop and self.conclusions > before
@@ -692,7 +711,6 @@ class FollowingMachine(RuleBasedStateMachine):
     def look_at_end(self) -> None:
         log, master, session, state = self.mine, self.master, self.session, self.state
         assert state in self.verdicts(), f"{state} ({self.sync.reason}): {self.verdicts()}"
-        assert session is not None or not session.open
         if state is not SyncState.IN_SYNC:
             divergence = self.sync.divergence
             if self.settings["policy"] is not DivergencePolicy.STOP and not self.refused:
@@ -700,10 +718,14 @@ class FollowingMachine(RuleBasedStateMachine):
                     divergence is None or divergence.master_empty
                 )
             return
+        if log.end == log.min_offset:
+            assert master.end == 0
+            return
+        assert session is not None
         assert log.end == master.end and session.connection.reports()[-1] == log.end
         assert self.sync.divergence is None
-        assert not self.sync.is_bootstrapping or log.end == log.min_offset
-        if self.copied_from is master and log.end > log.min_offset and not self.copy_misled:
+        assert not self.sync.is_bootstrapping
+        if self.copied_from is master and not self.copy_misled:
             assert log.min_offset == self.copy_start
 
     def verdicts(self) -> set[SyncState]:
@@ -735,4 +757,4 @@ class FollowingMachine(RuleBasedStateMachine):
 class FollowingTests(SynchronousTestCase):
     def test_machine(self) -> None:
         """Whatever comes in whatever order."""
-        run_machine(FollowingMachine, count=60, steps=40)
+        run_machine(FollowingMachine, count=40, steps=25)
