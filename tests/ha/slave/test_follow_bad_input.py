@@ -19,65 +19,6 @@ class BadInputTests(ThreeFilesCase):
         """A slave in sync, and its bytes."""
         return self.in_sync(self.copied(self.theirs), **more), content(self.mine)
 
-    def test_sizes(self) -> None:
-        """Impossible sizes end the connection; nothing is appended."""
-        for size in (-1, -20, -(2**31), 2**31 - 1, 4 * 1024 * 1024, 4 * 1024 * 1024 - 11):
-            with self.subTest(size=size):
-                connection, before = self.caught_up()
-                header = self.mine.end.to_bytes(8, "big") + size.to_bytes(4, "big", signed=True)
-                connection.send(header + b"x" * 100)
-                self.assertFalse(connection.open)
-                self.turn()
-                self.assertState("connecting")
-                self.assertIn(f"frame of {size} bytes", self.follower.sync.reason)
-                self.assertEqual(content(self.mine), before)
-                self.stop()
-
-    def test_offsets(self) -> None:
-        """Three streams in a row with a gap or an overlap are a state of their own."""
-        for wrong in (1, -1, SIZE, -SIZE, -(1 << 62), 1 << 62):
-            with self.subTest(wrong=wrong):
-                connection, before = self.caught_up()
-                for left in (2, 1, 0):
-                    end = self.mine.end
-                    connection.frame(end + wrong, b"x" * 100)
-                    self.assertFalse(connection.open)
-                    self.turn()
-                    self.assertEqual(content(self.mine), before)
-                    if left:
-                        self.assertState("connecting")
-                        connection = self.accept(within=3)
-                        connection.feed(self.theirs, 1)
-                        self.assertState("in-sync")
-                self.assertState("gap")
-                self.assertIn(f"expected {end}", self.follower.sync.reason)
-                self.assertIdleFor(29)
-                self.stop()
-
-    def test_gap_in_a_heartbeat(self) -> None:
-        """A heartbeat that is not at the cursor is a gap too."""
-        connection, before = self.caught_up()
-        connection.heartbeat(self.mine.end + 5)
-        self.assertFalse(connection.open)
-        self.assertEqual(content(self.mine), before)
-
-    def test_progress_forgives_gaps(self) -> None:
-        """Only gaps without progress between them count."""
-        connection, _ = self.caught_up()
-        for size in (3000, 3000, 3000, 200, 200, 200):
-            end = self.theirs.end
-            self.grow(size)
-            connection.feed(self.theirs, end)
-            connection.frame(0, b"x")
-            self.turn()
-            self.assertState("connecting")
-            connection = self.accept(within=3)
-            connection.feed(self.theirs, connection.reports()[0])
-        end = self.theirs.end
-        self.grow(3000)
-        connection.feed(self.theirs, end)
-        self.gaps(connection)
-
     def gaps(self, connection: Connection) -> None:
         """No less than three streams in a row break, before the state says so."""
         for left in (2, 1, 0):
@@ -138,26 +79,6 @@ class BadInputTests(ThreeFilesCase):
         self.grow(700)
         good = content(self.theirs, self.mine.end)
         return good[:-60] + bytes([good[-60] ^ 1]) + good[-59:]
-
-    def test_bad_record(self) -> None:
-        """Nothing of a bad record is kept, the state says so, and it is fetched again."""
-        connection, before = self.caught_up()
-        end = self.mine.end
-        connection.frame(end, self.bad_record()[:400])
-        self.assertEqual(self.mine.end, end + 400)
-        connection.frame(end + 400, self.bad_record()[400:700])
-        self.assertState("diverged")
-        self.assertIn("bad record", self.follower.sync.reason)
-        self.assertIn(f"byte {end}", self.follower.sync.reason)
-        self.assertEqual(content(self.mine), before)
-        self.assertLessEqual(max(connection.reports()), end)
-        self.turn()
-        self.assertFalse(any(self.mine.folder.at(end).view[end % SIZE :]))
-        again = self.accept(within=2)
-        again.feed(self.theirs, 1)
-        again.heartbeat(self.theirs.end)
-        self.assertState("in-sync")
-        self.assertEqual(content(self.mine), content(self.theirs))
 
     def test_bad_record_again_and_again(self) -> None:
         """A master with only a bad record, and no policy to copy it, is asked ever more slowly."""
@@ -268,13 +189,3 @@ class DiskTests(ThreeFilesCase):
         connection.feed(self.theirs, 1)
         self.assertState("failed")
         self.assertIdleFor(100)
-
-    def test_told_to_fail(self) -> None:
-        """The store's own failure ends replication too."""
-        connection = self.in_sync(self.copied(self.theirs))
-        self.follower.sync.fail("fsync of x failed")
-        self.assertState("failed")
-        self.assertFalse(connection.open)
-        self.assertIdleFor(100)
-        self.follower.sync.fail("again")
-        self.assertEqual(self.follower.sync.reason, "fsync of x failed")

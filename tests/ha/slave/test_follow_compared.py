@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.slave.reconnect import NEXT_QUESTION
 from tests.support.following import SIZE, ThreeFilesCase
 from tests.support.ha_frames import encode_header
 from tests.support.log_lines import log_lines
-from tests.support.logs import content
 from tests.support.scripted_master import Connection
 
 
 class EqualTests(ThreeFilesCase):
-    def test_short_frame(self) -> None:
-        """A last frame that is shorter than the largest proves the end at once."""
-        connection = self.begun(self.copied(self.theirs))
-        self.assertState("probing")
-        connection.feed(self.theirs, connection.reports()[0])
-        self.assertState("in-sync")
-        self.assertEqual(connection.reports()[-1], self.theirs.end)
-
-    def test_heartbeat_after_data(self) -> None:
-        """A heartbeat after bytes is the master's end."""
-        connection = self.begun(self.copied(self.theirs))
-        start = connection.reports()[0]
-        connection.feed(self.theirs, start, batch=self.theirs.end)
-        connection.heartbeat(self.theirs.end)
-        self.assertState("in-sync")
-
     def test_opening_heartbeat(self) -> None:
         """A heartbeat before any byte only repeats what we said."""
         connection = self.begun(self.copied(self.theirs))
@@ -35,17 +17,6 @@ class EqualTests(ThreeFilesCase):
         self.assertState("probing")
         connection.heartbeat(self.theirs.end)
         self.assertState("probing")
-
-    def test_follows(self) -> None:
-        """What comes behind our end is appended and reported."""
-        mine = self.copied(self.theirs, 2 * SIZE + 700)
-        connection = self.in_sync(mine)
-        self.assertEqual(content(mine), content(self.theirs))
-        end = mine.end
-        self.grow(500)
-        connection.feed(self.theirs, end)
-        self.assertEqual(connection.reports()[-1], end + 500)
-        self.assertState("in-sync")
 
     def test_single_writes_keep_in_sync(self) -> None:
         """One record after the other, all of one size, is no falling behind."""
@@ -96,52 +67,8 @@ class EqualTests(ThreeFilesCase):
         connection.heartbeat(self.theirs.end)
         self.assertEqual(sum("catching-up -> in-sync" in line for line in lines), 1)
 
-    def test_partial_record_is_fetched_again(self) -> None:
-        """A record that did not arrive whole is dropped before the next question."""
-        mine = self.copied(self.theirs, 2 * SIZE + 800)
-        self.assertLess(mine.confirmed, mine.end)
-        self.begun(mine)
-        self.assertEqual(mine.end, mine.confirmed)
-
-    def test_compared_again(self) -> None:
-        """After a lost connection everything is compared before it is in sync again."""
-        self.in_sync(self.copied(self.theirs)).close()
-        self.assertState("connecting")
-        again = self.accept(within=1.3)
-        self.assertState("probing")
-        self.assertEqual(again.reports(), [1])
-        again.feed(self.theirs, 1)
-        self.assertState("in-sync")
-        self.assertEqual(self.follower.sync.reconnects, 1)
-
 
 class DivergedTests(ThreeFilesCase):
-    def places(self) -> list[int]:
-        return [1, 5, 300, 1000, 1001, 2001, SIZE - 1, SIZE, SIZE + 3, self.theirs.end - 1]
-
-    def test_every_kind_of_place(self) -> None:
-        """One byte that differs is found, named with its file, and nothing is appended."""
-        for place in self.places():
-            with self.subTest(place=place):
-                mine = self.changed(self.theirs, place)
-                connection = self.begun(mine)
-                before = content(mine)
-                connection.feed(self.theirs, 1)
-                if place == 1:
-                    # Nothing was compared: the survey tells the rest.
-                    connection = self.accept(within=0.1)
-                    self.assertEqual(connection.reports(), [0])
-                    connection.feed(self.theirs, 0)
-                self.assertState("diverged")
-                self.assertFalse(connection.open)
-                self.assertIn(f"byte {place} of ", self.follower.sync.reason)
-                self.assertIn(f"{place - place % SIZE:020d}", self.follower.sync.reason)
-                divergence = self.follower.sync.divergence
-                assert divergence is not None
-                self.assertEqual((divergence.at, content(mine)), (place, before))
-                self.assertTrue(all(report <= place for report in connection.reports()))
-                self.stop()
-
     def test_any_chunking(self) -> None:
         """The verdict is the same a byte at a time."""
         connection = self.begun(self.changed(self.theirs, 2500))
@@ -158,13 +85,6 @@ class DivergedTests(ThreeFilesCase):
         self.begun(mine).feed(self.theirs, 1, batch=SIZE)
         self.assertState("diverged")
         self.assertEqual(mine.end, 2 * SIZE + 700)
-
-    def test_looks_again_slowly(self) -> None:
-        """A stop state is looked at again after the longest delay, and not before."""
-        self.begun(self.changed(self.theirs, 2500)).feed(self.theirs, 1)
-        self.assertIdleFor(29)
-        self.accept(within=1.5)
-        self.assertState("diverged")
 
     def test_stop_state_ends_in_sync(self) -> None:
         """When the master has what we have, the state is left."""
@@ -195,49 +115,10 @@ class DivergedTests(ThreeFilesCase):
 class AheadTests(ThreeFilesCase):
     """A master that has less than we."""
 
-    def test_shorter(self) -> None:
-        """A heartbeat after data below our end names how much more we have."""
-        mine = self.copied(self.theirs)
-        for less in (1, 600, SIZE + 50):
-            with self.subTest(less=less):
-                connection = self.begun(mine)
-                end = mine.end - less
-                connection.feed(self.theirs, 1, end)
-                connection.heartbeat(end)
-                self.assertState("ahead")
-                self.assertIn(f"{less} bytes more", self.follower.sync.reason)
-                self.assertFalse(connection.open)
-                self.assertLessEqual(max(connection.reports()), end)
-                self.stop()
-
     def test_waits_for_the_heartbeat(self) -> None:
         """A short frame alone does not put us ahead: more may be on its way."""
         self.begun(self.copied(self.theirs)).feed(self.theirs, 1, self.theirs.end - 600)
         self.assertState("probing")
-
-    def test_empty_master(self) -> None:
-        """An empty master is never followed: not by any policy."""
-        for policy in DivergencePolicy:
-            with self.subTest(policy=policy):
-                self.begun(self.copied(self.theirs), policy=policy).close()
-                survey = self.accept(within=0.1)
-                self.assertEqual(survey.reports(), [0])
-                survey.heartbeat(0)
-                self.passes(7)
-                self.assertState("ahead")
-                self.assertIn("the master ends at 0", self.follower.sync.reason)
-                self.assertEqual(self.repairs, [])
-                self.stop()
-
-    def test_stock_opening_of_a_survey(self) -> None:
-        """A stock master opens with a heartbeat at 0 and goes on with bytes."""
-        mine = self.copied(self.theirs)
-        self.begun(mine).close()
-        survey = self.accept(within=0.1)
-        survey.heartbeat(0)
-        survey.feed(self.theirs, 0)
-        survey.heartbeat(self.theirs.end)
-        self.assertState("in-sync")
 
 
 class SilenceTests(ThreeFilesCase):

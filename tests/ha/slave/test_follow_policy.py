@@ -16,34 +16,6 @@ from tests.support.scripted_master import Connection
 
 
 class BootstrapTests(ThreeFilesCase):
-    def test_from_zero(self) -> None:
-        """A master that begins at 0 is simply followed; the marker goes when it is in sync."""
-        mine = self.log()
-        connection = self.begun(mine)
-        self.assertState("bootstrapping")
-        self.assertEqual((connection.reports(), self.marks), ([0], [True]))
-        connection.feed(self.theirs, 0, 2000)
-        self.assertState("bootstrapping")
-        connection.feed(self.theirs, 2000)
-        self.assertState("in-sync")
-        self.assertEqual(self.marks, [True, False])
-        self.assertEqual(content(mine), content(self.theirs))
-
-    def test_resumed(self) -> None:
-        """A copy that was cut goes on where it stopped, and is still a copy."""
-        mine = self.log()
-        connection = self.begun(mine)
-        connection.feed(self.theirs, 0, SIZE + 1000)
-        connection.close()
-        connection = self.accept(within=1.3)
-        self.assertEqual(connection.reports(), [1])
-        connection.feed(self.theirs, 1, 2 * SIZE)
-        self.assertState("bootstrapping")
-        self.assertEqual(self.marks, [True])
-        connection.feed(self.theirs, 2 * SIZE)
-        self.assertEqual(self.marks, [True, False])
-        self.assertEqual(content(mine), content(self.theirs))
-
     def stock(self, *, answers: bool = True) -> Connection:
         """A stock master answers an empty slave from its last file."""
         connection = self.accept(within=0.1)
@@ -53,20 +25,6 @@ class BootstrapTests(ThreeFilesCase):
         connection.feed(self.theirs, last)
         self.assertFalse(connection.open)
         return connection
-
-    def test_stock_whole(self) -> None:
-        """Its first byte is computed when everything from 1 on is there."""
-        mine = self.log()
-        self.follow(mine)
-        self.stock()
-        connection = self.accept(within=0.1)
-        self.assertEqual(connection.reports(), [1])
-        connection.heartbeat(1)
-        connection.feed(self.theirs, 1, batch=50)
-        self.assertEqual(content(mine), content(self.theirs))
-        connection.heartbeat(self.theirs.end)
-        self.assertState("in-sync")
-        self.assertEqual(connection.reports()[-1], self.theirs.end)
 
     def test_stock_blank_first(self) -> None:
         """A first file that is all blank gives its size as first bytes."""
@@ -183,22 +141,6 @@ class BootstrapTests(ThreeFilesCase):
         self.assertState("in-sync")
         self.assertEqual(content(mine), content(self.theirs, last))
 
-    def test_empty_master(self) -> None:
-        """Nothing to copy is in sync, and the first write is followed."""
-        mine = self.log()
-        connection = self.begun(mine)
-        connection.heartbeat(0)
-        self.assertState("bootstrapping")
-        self.passes(1)
-        self.assertState("in-sync")
-        self.assertEqual(self.marks, [True])
-        self.theirs = self.filled(200)
-        connection.feed(self.theirs, 0)
-        connection.heartbeat(200)
-        self.assertState("in-sync")
-        self.assertEqual(self.marks, [True, False])
-        self.assertEqual(content(mine), content(self.theirs))
-
     def test_opening_heartbeat_of_a_full_master(self) -> None:
         """A stock master's opening heartbeat at 0 does not make us in sync with nothing."""
         connection = self.begun(self.log())
@@ -263,47 +205,6 @@ class PolicyTests(ThreeFilesCase):
         self.assertState("diverged")
         self.turn()
 
-    def test_stop(self) -> None:
-        """The default touches nothing."""
-        self.diverge()
-        self.assertEqual(self.repairs, [])
-
-    def test_truncate(self) -> None:
-        """The owner is asked to cut, and the new log is followed at once."""
-        self.diverge(policy=DivergencePolicy.TRUNCATE)
-        policy, divergence, done = self.repairs[0]
-        assert divergence is not None
-        self.assertIs(policy, DivergencePolicy.TRUNCATE)
-        self.assertEqual((divergence.at, divergence.common_from), (2500, 1))
-        self.assertIdleFor(40)
-        self.assertState("diverged")
-        self.mine = self.copied(self.theirs, 2200)
-        done.callback("cut the log")
-        connection = self.accept(within=0.1)
-        connection.feed(self.theirs, 1)
-        self.assertState("in-sync")
-        self.assertIs(connection.protocol.log, self.mine)  # type: ignore[attr-defined]
-        self.assertEqual(len(self.repairs), 1)
-
-    def test_rebootstrap(self) -> None:
-        """The same for a new copy."""
-        self.diverge(policy=DivergencePolicy.REBOOTSTRAP)
-        policy, _, done = self.repairs[0]
-        self.assertIs(policy, DivergencePolicy.REBOOTSTRAP)
-        self.mine = self.log()
-        done.callback("set aside")
-        self.assertEqual(self.accept(within=0.1).reports(), [0])
-
-    def test_ahead(self) -> None:
-        """Being ahead is repaired too."""
-        connection = self.begun(self.copied(self.theirs), policy=DivergencePolicy.TRUNCATE)
-        connection.feed(self.theirs, 1, 3000)
-        connection.heartbeat(3000)
-        self.turn()
-        divergence = self.repairs[0][1]
-        assert divergence is not None
-        self.assertEqual(divergence.at, 3000)
-
     def test_refused(self) -> None:
         """A repair that is refused keeps the state, says why, and is not tried in a loop."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
@@ -324,38 +225,3 @@ class PolicyTests(ThreeFilesCase):
         self.follower.bad_record(Refused("x", "y"))
         self.assertIdleFor(100)
         self.assertEqual(len(self.repairs), 1)
-
-    def test_bad_record_is_not_cut(self) -> None:
-        """A bad record is dropped and fetched again; no policy is needed."""
-        mine = self.copied(self.theirs, 2 * SIZE)
-        connection = self.begun(mine, policy=DivergencePolicy.REBOOTSTRAP)
-        connection.feed(self.theirs, 1, 2 * SIZE)
-        connection.frame(2 * SIZE, b"\1" * 300)
-        self.assertState("diverged")
-        self.turn()
-        self.assertEqual(self.repairs, [])
-
-    def test_store_fails_while_repairing(self) -> None:
-        """A store that cannot be opened again ends replication."""
-        self.diverge(policy=DivergencePolicy.TRUNCATE)
-        self.follower.sync.fail("cannot open")
-        self.repairs[0][2].errback(Refused("x", "cannot open"))
-        self.assertState("failed")
-        self.assertIdleFor(100)
-
-    def test_store_fails_after_a_refused_repair(self) -> None:
-        """Nor is a connection made that the refused repair has put off."""
-        self.diverge(policy=DivergencePolicy.TRUNCATE)
-        self.repairs[0][2].errback(Refused("truncate", "too much"))
-        self.follower.sync.fail("fsync of x failed")
-        self.assertIdleFor(100)
-
-    def test_fsync_fails_while_repairing(self) -> None:
-        """A failed fsync is final, even if the repair it happened in came to its end."""
-        self.diverge(policy=DivergencePolicy.TRUNCATE)
-        self.follower.sync.fail("fsync of x failed")
-        self.mine = self.copied(self.theirs, 2200)
-        self.repairs[0][2].callback("cut the log")
-        self.assertState("failed")
-        self.assertEqual(self.follower.sync.reason, "fsync of x failed")
-        self.assertIdleFor(100)

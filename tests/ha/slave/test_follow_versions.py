@@ -222,17 +222,6 @@ class VerdictTests(VersionCase):
 
 
 class DoubtTests(VersionCase):
-    def test_from_the_difference_on(self) -> None:
-        """From the moment of the difference on; nothing before, and nothing once it is in sync."""
-        sync = self.follower_of(AT)
-        self.assertEqual([bool(sync.doubt(end)) for end in (1, AT, AT + 1, 1 << 40)], [0, 0, 1, 1])
-        self.assertTrue(sync.doubt(AT + 1).startswith(f"diverged: byte {AT} of "))
-        self.mine.folder.at(AT).view[AT] ^= 0xFF
-        connection = self.accept(within=31)
-        connection.feed(self.theirs, 1)
-        connection.heartbeat(self.theirs.end)
-        self.assertEqual(sync.doubt(1 << 40), "")
-
     def follower_of(self, at: int):  # type: ignore[no-untyped-def]
         """What is known when a byte differs."""
         connection = self.differing(at)

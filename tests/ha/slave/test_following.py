@@ -176,7 +176,8 @@ class FollowingMachine(RuleBasedStateMachine):
         def stopped() -> None:
             self.conclusions += 1
             wait = DISK_RETRY if self.state is SyncState.DISK_FULL else LONGEST
-            if not self.refetched:
+            # A verdict that comes later does not put off what waits already.
+            if not self.refetched and self.sync.connection is not None:
                 self.leave_alone(wait)
             real()
 
@@ -757,4 +758,4 @@ class FollowingMachine(RuleBasedStateMachine):
 class FollowingTests(SynchronousTestCase):
     def test_machine(self) -> None:
         """Whatever comes in whatever order."""
-        run_machine(FollowingMachine, count=40, steps=25)
+        run_machine(FollowingMachine, count=80, steps=30)
