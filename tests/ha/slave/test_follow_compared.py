@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.slave.reconnect import NEXT_QUESTION
 from tests.support.following import SIZE, ThreeFilesCase
 from tests.support.ha_frames import encode_header
@@ -67,6 +68,14 @@ class EqualTests(ThreeFilesCase):
         connection.heartbeat(self.theirs.end)
         self.assertEqual(sum("catching-up -> in-sync" in line for line in lines), 1)
 
+    def test_heartbeat_after_data(self) -> None:
+        """A heartbeat after bytes is the master's end."""
+        connection = self.begun(self.copied(self.theirs))
+        start = connection.reports()[0]
+        connection.feed(self.theirs, start, batch=self.theirs.end)
+        connection.heartbeat(self.theirs.end)
+        self.assertState("in-sync")
+
 
 class DivergedTests(ThreeFilesCase):
     def test_any_chunking(self) -> None:
@@ -119,6 +128,35 @@ class AheadTests(ThreeFilesCase):
         """A short frame alone does not put us ahead: more may be on its way."""
         self.begun(self.copied(self.theirs)).feed(self.theirs, 1, self.theirs.end - 600)
         self.assertState("probing")
+
+    def test_shorter(self) -> None:
+        """A heartbeat after data below our end names how much more we have."""
+        mine = self.copied(self.theirs)
+        for less in (1, 600, SIZE + 50):
+            with self.subTest(less=less):
+                connection = self.begun(mine)
+                end = mine.end - less
+                connection.feed(self.theirs, 1, end)
+                connection.heartbeat(end)
+                self.assertState("ahead")
+                self.assertIn(f"{less} bytes more", self.follower.sync.reason)
+                self.assertFalse(connection.open)
+                self.assertLessEqual(max(connection.reports()), end)
+                self.stop()
+
+    def test_empty_master(self) -> None:
+        """An empty master is never followed: not by any policy."""
+        for policy in DivergencePolicy:
+            with self.subTest(policy=policy):
+                self.begun(self.copied(self.theirs), policy=policy).close()
+                survey = self.accept(within=0.1)
+                self.assertEqual(survey.reports(), [0])
+                survey.heartbeat(0)
+                self.passes(7)
+                self.assertState("ahead")
+                self.assertIn("the master ends at 0", self.follower.sync.reason)
+                self.assertEqual(self.repairs, [])
+                self.stop()
 
 
 class SilenceTests(ThreeFilesCase):
