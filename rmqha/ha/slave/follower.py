@@ -37,7 +37,7 @@ from rmqha.ha.slave.reconnect import (
     guarded_endpoint,
     reporting,
 )
-from rmqha.ha.slave.repair import Repair, remedy
+from rmqha.ha.slave.repair import Divergence, Repair, remedy
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job, cancelled
 
@@ -212,14 +212,19 @@ class Follower(Service):
         if policy is not None and self._repairing is None:
             self._repairing = Deferred()
             # The log is closed under a repair: no connection may be made before it is over.
-            self._leave().addCallback(self._carry_out, policy).addCallbacks(
-                self._repaired, self._unrepaired
-            ).addBoth(self._repair_over)
+            self._leave().addCallback(
+                self._carry_out, policy, sync.state, sync.divergence
+            ).addCallbacks(self._repaired, self._unrepaired).addBoth(self._repair_over)
 
-    def _carry_out(self, _: object, policy: DivergencePolicy) -> Deferred[str]:
+    def _carry_out(
+        self, _: object, policy: DivergencePolicy, state: SyncState, divergence: Divergence | None
+    ) -> Deferred[str]:
         if not self.running:
             raise Refused(policy.value, "the node is stopping")
-        return self.repair(policy, self.sync.divergence)
+        if self.sync.state is not state or self.sync.divergence is not divergence:
+            # The master has moved, and its log is not known; or ours takes nothing more.
+            raise Refused(policy.value, f"it was {state} a moment ago, and is {self.sync.state}")
+        return self.repair(policy, divergence)
 
     def _repaired(self, text: str) -> float:
         self.sync.on_repair(text)
@@ -229,7 +234,7 @@ class Follower(Service):
         if not failure.check(RmqhaError, OSError):
             self._log.failure("Repair of the log failed", failure)
         self.sync.on_repair_failure(failure.getErrorMessage())
-        return self.sync.settings.backoff_max
+        return self.sync.settings.backoff_max if self.sync.state.is_stop else 0.0
 
     def _repair_over(self, wait: float | Failure) -> None:
         over, self._repairing = self._repairing, None

@@ -41,6 +41,30 @@ class LifeTests(ThreeFilesCase):
         self.assertEqual((before.waiting, self.endpoint.waiting), ([], []))
         self.assertEqual(self.follower.sync.status(0)["address"], "10.0.0.2:10912")
 
+    def test_another_master_before_a_repair(self) -> None:
+        """What a master was compared for is not done for another one: its log is not known."""
+        for policy in (DivergencePolicy.TRUNCATE, DivergencePolicy.REBOOTSTRAP):
+            theirs = self.filled(*SIZES)
+            self.follow(self.changed(theirs, 2500), policy=policy)
+            self.accept().feed(theirs, 1)
+            self.assertState("diverged")
+            self.endpoint = PuppetEndpoint(self.clock)
+            self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
+            self.accept(within=0.1)
+            self.assertEqual(self.repairs, [])
+            self.stop()
+
+    def test_failed_before_a_repair(self) -> None:
+        """A store that takes nothing more is not cut."""
+        theirs = self.filled(*SIZES)
+        self.follow(self.changed(theirs, 2500), policy=DivergencePolicy.TRUNCATE)
+        self.accept().feed(theirs, 1)
+        self.assertState("diverged")
+        self.follower.sync.fail("fsync of x failed")
+        self.assertIdleFor(60)
+        self.assertState("failed")
+        self.assertEqual(self.repairs, [])
+
     def test_another_master_while_repairing(self) -> None:
         """The log is closed under a repair: the new master is called when it is over."""
         theirs = self.filled(*SIZES)
