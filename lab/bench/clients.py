@@ -209,7 +209,12 @@ def _of_kinds(field: Field) -> Iterator[dict[str, Pair]]:
     with pairs(sync=True)(field) as both:
         for pair in both.values():
             names, topic = pair.tool.names, pair.make(f"{pair.topic}Request")
-            how = {"kind": "single", "namesrv": names, "topic": topic, "group": f"{topic}Answer"}
+            how: Any = {
+                "kind": "single",
+                "namesrv": names,
+                "topic": topic,
+                "group": f"{topic}Answer",
+            }
             pair.tool.do("answer", **how)
             pair.send(RETRIES // BATCH, BATCHES, BATCH, topic=pair.make(f"{pair.topic}Retry"))
         yield both
