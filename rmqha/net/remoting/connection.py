@@ -145,12 +145,6 @@ class PendingRequests:
 TURN = 0.0001
 """Seconds that the frames of one read may take before the other connections have their turn."""
 
-LONE_TURN = 0.001
-"""The same, where none of them has sent anything in the last L{LONELY} seconds: what is served
-together costs less."""
-
-LONELY = 0.005
-
 RUN = 16 * 1024
 """Bytes of frames that are served in one go: replicas get them while the next are read."""
 
@@ -252,8 +246,6 @@ class RemotingProtocol(Protocol):
         if not self.opened:
             return
         self._active = self._all.clock.seconds()
-        if self._all.last is not self:
-            self._all.last, self._all.lone_since = self, self._active
         if self._held:
             self._early += data  # what a TLS transport had read before
         elif self._greedy and self._all.crowded:
@@ -288,8 +280,7 @@ class RemotingProtocol(Protocol):
     def _in_slices(self) -> None:
         """Take what may be many frames more, for L{TURN} seconds."""
         clock = self._all.clock
-        now = clock.seconds()
-        until = now + (LONE_TURN if now - self._all.lone_since > LONELY else TURN)
+        until = clock.seconds() + TURN
         with self._all.registry.together():
             while self._decoder.unread and self.opened and clock.seconds() < until:
                 self._serve_some(b"")

@@ -111,8 +111,6 @@ class Connections(Generic[Each]):
     @ivar unasked: Answers nobody waited for: late, or never asked.
     @ivar lost: Called with each connection that ends.
     @ivar loose: Accounts for the bytes that the lenient reader had to read.
-    @ivar last: Who sent something last.
-    @ivar lone_since: Since when nobody else has, in the clock's seconds.
     """
 
     _log = Logger()
@@ -139,8 +137,6 @@ class Connections(Generic[Each]):
         self.sign = sign
         self.unasked = 0
         self.lost: list[Callable[[Each], None]] = []
-        self.last: Each | None = None
-        self.lone_since = 0.0
         self._due: list[Outbox] = []
         self._in_turn: deque[Each] = deque()
         self.loose = TokenBucket(LOOSE_RATE, clock)

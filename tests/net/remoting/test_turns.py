@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.net.remoting.connection import LONE_TURN, LONELY, SLICE, TURN, RemotingProtocol
+from rmqha.net.remoting.connection import SLICE, TURN, RemotingProtocol
 from rmqha.net.remoting.connections import LOOSE_RATE, ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.wire.remoting.answers import Answer
@@ -100,21 +100,6 @@ class TurnTests(TurnsCase):
         self.assertGreater(turns, 10)
         self.assertTrue(self.reading(peer))
         self.assertEqual(len(self.clock.getDelayedCalls()), 1, "the sweep")
-
-    def test_alone(self) -> None:
-        """Who is alone has a longer turn, until somebody else sends anything."""
-        peer, other = self.peer(), self.peer()
-        self.send(other, 1)
-        self.send(peer, 1)
-        self.clock.advance(2 * LONELY)
-        self.send(peer, 400)
-        self.assertGreater(len(self.answers(peer)), LONE_TURN / TURN * 5)
-        self.send(other, 1)
-        while not self.reading(peer):
-            self.turn()
-        self.answers(peer)
-        self.send(peer, 400)
-        self.assertLess(len(self.answers(peer)), 20)
 
     def test_one_a_turn(self) -> None:
         """Of several that send much, one has each turn; who sends little need not wait."""
