@@ -218,23 +218,24 @@ class Follower(Service):
 
     def _carry_out(
         self, _: object, policy: DivergencePolicy, state: SyncState, divergence: Divergence | None
-    ) -> Deferred[str]:
+    ) -> Deferred[str] | None:
         if not self.running:
             raise Refused(policy.value, "the node is stopping")
         if self.sync.state is not state or self.sync.divergence is not divergence:
             # The master has moved, and its log is not known; or ours takes nothing more.
-            raise Refused(policy.value, f"it was {state} a moment ago, and is {self.sync.state}")
+            return None
         return self.repair(policy, divergence)
 
-    def _repaired(self, text: str) -> float:
-        self.sync.on_repair(text)
+    def _repaired(self, text: str | None) -> float:
+        if text is not None:
+            self.sync.on_repair(text)
         return 0.0
 
     def _unrepaired(self, failure: Failure) -> float:
         if not failure.check(RmqhaError, OSError):
             self._log.failure("Repair of the log failed", failure)
         self.sync.on_repair_failure(failure.getErrorMessage())
-        return self.sync.settings.backoff_max if self.sync.state.is_stop else 0.0
+        return self.sync.settings.backoff_max
 
     def _repair_over(self, wait: float | Failure) -> None:
         over, self._repairing = self._repairing, None
