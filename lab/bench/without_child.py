@@ -39,7 +39,7 @@ REPLACED: tuple[tuple[type, str, Callable[..., Any]], ...] = (
     (TimedPuts, "put_run", _put_run),
     (Durations, "add", _nothing),
     (Meters, "watch", _nothing),
-    (Calls, "answered", _nothing),
+    (Calls, "add", _nothing),
     (Calls, "failed", _nothing),
     (Calls, "later", _later),
 )
