@@ -299,6 +299,7 @@ def _pop(pair: Pair, turn: Turn) -> Seen:
         members=1,
         pop=True,
         limit=20,
+        seconds=60,
     ).wait(PATIENCE)
     p50, p99 = (percentile(micros, share) for share in (0.5, 0.99))
     return {"rate": rate, "written": written, "p50": p50, "p99": p99}
