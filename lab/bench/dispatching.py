@@ -27,7 +27,7 @@ from rmqha.config.load import load
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.opening import Opening
-from rmqha.store.paced_dispatch import LATE, LIVE_SLICE
+from rmqha.store.paced_dispatch import LIVE_SLICE
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 
@@ -103,7 +103,7 @@ def _round(root: Path, topics: int, turn: Turn) -> Seen:
 
 def _dispatch(store: Store) -> float:
     begun = process_time()
-    while store.dispatcher.run(LIVE_SLICE, near=LATE):
+    while store.dispatcher.run(LIVE_SLICE):
         pass
     return process_time() - begun
 

@@ -488,7 +488,6 @@ class Opener:
             index=index,
             levels=DelayLevels.parse(settings.delay_levels),
             clock=self.environment.clock,
-            verified=log.verified_block,
             checksums=checksums,
         )
         dispatcher.recover(clean=not crashed, mark=dispatch_mark.load(mark_path(root), log))
@@ -509,8 +508,6 @@ class Opener:
         marked = 0 if mark is None else mark.offset
         seen = max(checkpoint.confirm, marked, dispatcher.queues.end_physical)
         dispatcher.limit = checkpoint.confirm = min(seen, dispatcher.log.confirmed)
-        # Blocks that were checked together may reach beyond it.
-        dispatcher.verified = None
 
     def _dispatch(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> DiskFull | None:
         """Bring queues and index to the log's end, while the store is wanted.  What takes long is

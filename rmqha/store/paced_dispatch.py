@@ -54,10 +54,6 @@ FAR = 4 << 20
 """Bytes behind from which nobody waits for dispatch that is a little later, as while a log is
 copied."""
 
-ALONE = FAR if COMPILED else None
-"""Bytes behind up to which records are read one by one all the same: 0.7 us each where that is
-compiled, beside 0.9 us in arrays for 600, and 2.8 us in arrays for 64."""
-
 FAR_SLICE = 0.004
 """Seconds then: a few thousand records are cheaper together."""
 
@@ -152,11 +148,8 @@ class PacedDispatch:
             self._due = now + BUSY_PAUSE * min(1.0, behind / BUSY)
             if self._began is not None:
                 self._fast, self._began = behind > FAST * (now - self._began), None
-            if behind <= LATE:
-                more = self.dispatcher.run(LIVE_SLICE, near=LATE)
-            else:
-                far = behind > FAR
-                more = self.dispatcher.run(FAR_SLICE if far else SLICE, near=None if far else ALONE)
+            far = FAR_SLICE if behind > FAR else SLICE
+            more = self.dispatcher.run(LIVE_SLICE if behind <= LATE else far)
         except DiskFull as error:
             self.starve(error)
             self._next = clock.callLater(RETRY, self._run)

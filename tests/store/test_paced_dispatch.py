@@ -16,7 +16,6 @@ from rmqha.store.derived import dispatch
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.paced_dispatch import (
-    ALONE,
     BUSY,
     BUSY_PAUSE,
     FAR,
@@ -44,13 +43,13 @@ class Behind:
     end: int = 0
     confirmed: int = 0
     replicated: bool = False
-    runs: list[tuple[float, int | None]] = field(factory=list)
+    runs: list[float] = field(factory=list)
     urgent: Callable[[], bool] = bool
     awaited: Callable[[], bool] = lambda: True
     on_wait: Callable[[], None] = lambda: None
 
-    def run(self, budget: float, near: int | None = None) -> bool:
-        self.runs.append((budget, near))
+    def run(self, budget: float) -> bool:
+        self.runs.append(budget)
         self.behind -= self.step
         return self.behind > 0
 
@@ -93,7 +92,7 @@ class SliceTests(SynchronousTestCase):
         self.paced(stub).soon()
         self.clock.advance(LIVE_PAUSE)
         for turn in range(1, 5):
-            self.assertEqual(stub.runs, [(LIVE_SLICE, LATE)] * turn)
+            self.assertEqual(stub.runs, [LIVE_SLICE] * turn)
             self.clock.advance(TURN)
         self.assertEqual(len(stub.runs), 4)
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -106,7 +105,7 @@ class SliceTests(SynchronousTestCase):
         self.paced(stub).soon()
         self.clock.advance(LIVE_PAUSE)
         self.clock.pump([0.1, 0.1])
-        self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, ALONE), (LIVE_SLICE, LATE)])
+        self.assertEqual(stub.runs, [FAR_SLICE, SLICE, LIVE_SLICE])
 
     def test_not_awaited(self) -> None:
         """While no client waits, what comes in some milliseconds is dispatched together."""
@@ -213,7 +212,7 @@ class TurnTests(LogTestCase):
         self.patch(dispatch, "COMPILED", False)
         clock = Ticking()
         store = self.opened(self.folder() / "store", clock=clock, settings=SIZES)
-        for number in range(110):
+        for number in range(400):
             store.put(message(400, queue_id=number % 4))
         turns = []
         store.dispatcher.on_pause.append(lambda: turns.append(clock.rightNow))

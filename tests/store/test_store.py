@@ -523,7 +523,7 @@ class TroubleTests(StoreTestCase):
                 raise DiskFull("index", 10)
             return real(budget)
 
-        self.patch(type(store.dispatcher), "run", lambda self, budget, near=None: run(budget))
+        self.patch(type(store.dispatcher), "run", lambda self, budget: run(budget))
         store.put(message(300))
         clock.advance(LIVE_PAUSE)
         for _ in range(3):

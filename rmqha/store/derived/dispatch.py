@@ -1,9 +1,9 @@
 """Dispatch: from the log's records to queue units and index entries.
 
-The dispatcher follows the log's confirmed end.  Close to it, the compiled lane reads runs of usual
-records, and what a run brings is written once for each file; what is not usual, what is far behind,
-and where nothing is compiled all of it, is read in blocks, where numpy does the work of a few
-thousand records at once.  Both ways write the same bytes.
+The dispatcher follows the log's confirmed end.  The compiled lane reads runs of usual records, and
+what a run brings is written once for each file; what is not usual, and where nothing is compiled
+all of it, is read in blocks, where numpy does the work of many records at once.  Both ways write
+the same bytes.
 
 What costs close to the end is the way to a queue's file, not the unit: so a run has many records,
 and takes several slices of time to be written, where shorter runs would write each queue again.
@@ -20,7 +20,6 @@ Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING
 
 from attrs import Factory, define, field, frozen
@@ -40,7 +39,6 @@ from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.log.record_checksums import RecordChecksums, entries_of, entries_of_block
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.queue_units import QueueRun, grouped_units
-from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.record import Fault
@@ -49,17 +47,13 @@ from rmqha.wire.store_layout import UNIT_SIZE
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.dispatch_run import DispatchReader
 
-NEAR = 16 << 10
-"""At most this many bytes behind, records are read in the lane: arrays for a dozen records of 1 KiB
-cost as much, for a hundred a third."""
-
 WINDOW = 4 << 20
 """Most bytes of a block: its columns and the log's pages stay in the cache."""
 
-_SMALLEST_WINDOW = 256 << 10
-# Near the end, what is not read in the lane: columns of it take some hundred microseconds.
-_BYTES_OF_A_LOOK = 8192
-_FEWEST, _MOST = 8, 256
+# Columns of it take some hundred microseconds.
+_SMALLEST_WINDOW = 8192
+# Records of a run: more of 1 KiB would not stay in the cache.
+_FEWEST, _MOST = 8, 1024
 # Queues written between two looks at the clock: some 40 us.
 _TOGETHER = 32
 # Faults kept for the status; all are counted.
@@ -162,8 +156,6 @@ class Dispatcher:
     @ivar index: The same of the index; C{None} when there is none.
     @ivar clock: For the budget of L{run} alone.
     @ivar window: Bytes of the next block; follows what the budget allows.
-    @ivar verified: Gives the block that was checked at a physical offset, if any, of
-        about so many bytes.
     @ivar limit: Physical offset behind which nothing is dispatched, as it may be cut off again;
         C{None} without one.
     @ivar checksums: What is kept of whole records beside the log; C{None} where queues and index
@@ -190,7 +182,6 @@ class Dispatcher:
     levels: DelayLevels
     clock: IReactorTime
     window: int = _SMALLEST_WINDOW
-    verified: Callable[[int, int], Block | None] | None = None
     limit: int | None = None
     checksums: RecordChecksums | None = None
     position: int = field(init=False, default=Factory(lambda self: self.log.min_offset, True))
@@ -207,7 +198,7 @@ class Dispatcher:
     # Where the pass over the whole log began, -1 when this run is none.
     _whole: int = field(init=False, default=-1)
     _passing: bool = field(init=False, default=False)
-    # Records that can be read in the budget near the end, as far as is known.
+    # Records that can be read in the budget, as far as is known.
     _most: int = field(init=False, default=_FEWEST)
     # Lies at the position: what is written of it may come again.
     _unwritten: UnwrittenRun | None = field(init=False, default=None)
@@ -316,25 +307,22 @@ class Dispatcher:
         start = max(self.position, self.log.min_offset)
         return offsets_from(self.log, start, WINDOW, self.levels)
 
-    def run(self, budget: float, near: int | None = None) -> bool:
+    def run(self, budget: float) -> bool:
         """Dispatch what is confirmed, up to L{limit}, for about C{budget} seconds.
 
-        @param budget: Seconds; at least one record, or the units that a run has for one
-            queue, or one block when far behind, is done whatever it says, and runs and blocks
-            grow only as far as reading them fits it.
-        @param near: At most so many bytes behind, records are read in short runs; L{NEAR} unless
-            given.  More for a budget that no block fits, however small.
+        @param budget: Seconds; at least one record, or the units that a run or a block has for one
+            queue, is done whatever it says, and both grow only as far as reading them fits it.
         @return: Whether there is more to do at once.
         @raise RecordCorrupt: There is no valid record where one must be; nothing is skipped.
         @raise DiskFull: There is no room; running again later goes on.
         """
         try:
-            return self._run(budget, NEAR if near is None else near)
+            return self._run(budget)
         finally:
             for listener in self.on_pause:
                 listener()
 
-    def _run(self, budget: float, near: int) -> bool:
+    def _run(self, budget: float) -> bool:
         deadline = self.clock.seconds() + budget
         while True:
             if self.position < self.log.min_offset:
@@ -347,11 +335,8 @@ class Dispatcher:
             try:
                 if self._unwritten is not None:
                     self._write_on(deadline)
-                elif behind > near:
-                    self._run_block(inf)
-                    self._fit_window(budget, self.clock.seconds() - started)
                 elif not (COMPILED and self._read_run(budget)):
-                    self._run_block(started + budget, _BYTES_OF_A_LOOK)
+                    self._run_block(budget)
             except QueueCorrupt as error:
                 self._report(error.finding)
                 self.rebuilds += 1
@@ -406,8 +391,9 @@ class Dispatcher:
         )
         if not run.records:
             return False
-        if run.records == self._most:
-            self._most = _fitting(self._most, budget, self.clock.seconds() - started)
+        taken = self.clock.seconds() - started
+        if run.records == self._most or taken > budget:
+            self._most = _fitting(run.records, budget, taken)
         self._unwritten = UnwrittenRun(
             units=run.units(),
             keys=(run.hashes, run.offsets, run.timestamps),
@@ -419,11 +405,10 @@ class Dispatcher:
         self._write_on(started + budget)
         return True
 
-    def _run_block(self, deadline: float, most: int = WINDOW) -> None:
-        """Read records as columns, about so many bytes at most, and write until a moment what they
-        bring.
-        """
-        buf, block = self._next_block(min(most, self.window))
+    def _run_block(self, budget: float) -> None:
+        """Read records as columns, and begin to write what they bring."""
+        started = self.clock.seconds()
+        buf, block = read_block(self.log, self.position, self.end, self.window)
         if len(block.start):
             rows = fields(buf, block, self.levels)
             self._unwritten = UnwrittenRun(
@@ -434,7 +419,8 @@ class Dispatcher:
                 records=len(block.start),
                 last_timestamp=int(rows.store_timestamp[-1]),
             )
-            self._write_on(deadline)
+            self._fit_window(block.end - block.base, budget, self.clock.seconds() - started)
+            self._write_on(started + budget)
         elif block.fault is None:
             self.position = block.end
         elif block.fault is not Fault.INCOMPLETE or self.end == self.log.confirmed:
@@ -442,24 +428,15 @@ class Dispatcher:
             reason = f"below the confirmed end {self.log.confirmed}"
             raise RecordCorrupt(block.end, block.fault.value, reason)
 
-    def _fit_window(self, budget: float, taken: float) -> None:
+    def _fit_window(self, size: int, budget: float, taken: float) -> None:
         """Read as much the next time as fits the budget.
 
-        @param taken: What the last block took, seconds.
+        @param size: Bytes of a block.
+        @param taken: Seconds that it took to read.
         """
-        if taken > 0:
-            fitting = int(self.window * min(4.0, budget / taken))
+        if 2 * size > self.window or taken > budget:
+            fitting = int(size * (min(4.0, 0.75 * budget / taken) if taken > 0 else 2))
             self.window = max(_SMALLEST_WINDOW, min(WINDOW, fitting))
-        elif budget > 0:
-            self.window = min(WINDOW, 2 * self.window)
-
-    def _next_block(self, window: int) -> tuple[memoryview, Block]:
-        """The next records: as the log's own check found them, if it just did."""
-        if self.verified is not None:
-            block = self.verified(self.position, window)
-            if block is not None:
-                return self.log.read(block.base, block.end - block.base), block
-        return read_block(self.log, self.position, self.end, window)
 
     # --- writing ---
 

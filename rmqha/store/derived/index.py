@@ -35,9 +35,6 @@ DEFAULT_MAX_NUM = 64
 Column = Sequence[int] | Ints
 """One field of some entries: of a few a list of numbers, of many an array."""
 
-MOST_IN_LANE = 1024
-"""The same where L{IndexFile.put} is compiled."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The last time a name of 17 digits can say: the end of the year 9999.
 _TIME_MAX = 253_402_300_799_999
@@ -126,7 +123,7 @@ class Index:
             file = self._room(int(timestamps[done]))
             stop = min(len(hashes), done + self.shape.entries - file.count)
             columns = hashes[done:stop], offsets[done:stop], timestamps[done:stop]
-            if COMPILED and stop - done <= MOST_IN_LANE:
+            if COMPILED:
                 file.put(*(_listed(column) for column in columns))
             else:
                 file.put_block(*(np.asarray(column, np.int64) for column in columns))

@@ -17,7 +17,6 @@ docs/architecture.rst, The log.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
 from rmqha.store.log.record_run import RecordRun
-from rmqha.wire.columnar.record_blocks import Block, join
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.encode import blank, place
@@ -40,16 +38,13 @@ from rmqha.wire.log.record import Fault, check, magic_at
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.check_run import sound_stretch
 
-SCALAR_BYTES = (512 if COMPILED else 24) << 10
-"""Below this a record-by-record check is cheaper than setting up a block's arrays:
-compiled, it costs a quarter of a microsecond for a record of 1 KiB, where a block costs ten."""
+SCALAR_BYTES = 24 << 10
+"""Where nothing is compiled, below this a record-by-record check is cheaper than setting up a
+block's arrays."""
 
 TOGETHER = 16 << 10
 """Bytes of records that come together after which replicas get them, before the rest is there:
 so they work while we do."""
-
-MOST_REMEMBERED = 1 << 20
-"""Records whose places are kept for dispatch; 12 bytes each."""
 
 
 @frozen
@@ -86,7 +81,6 @@ class CommitLog:
     @ivar flushed: Everything below survived an fsync.
     @ivar last_record: Start of the last confirmed record seen, -1 before the first.
     @ivar copied: Damaged records that are as the master has them.
-    @ivar verified: Blocks found by L{verify} and not yet asked for by dispatch.
     @ivar appended: Called, without arguments, after C{end} or C{confirmed} moved.
     @ivar flush_listeners: Called after C{flushed} moved.
     @ivar replicated: Whether what came last was a master's.
@@ -105,8 +99,6 @@ class CommitLog:
     appended: list[Callable[[], None]] = field(factory=list)
     flush_listeners: list[Callable[[], None]] = field(factory=list)
     copied: CopiedDamage = field(factory=CopiedDamage)
-    verified: deque[Block] = field(factory=deque, init=False)
-    _remembered: int = field(default=0, init=False)
     _staged: int = field(init=False)
     _dirty: int = field(init=False)
     # Where the end has to be for the next news of it, while records come together.
@@ -308,8 +300,6 @@ class CommitLog:
         self.end = self.confirmed = self.flushed = self._staged = self._dirty = offset
         self.last_record = -1
         self.copied.keep_within(0, 0)
-        self.verified.clear()
-        self._remembered = 0
         self.rewinds += 1
 
     def reserve(self, offset: int, left: int) -> memoryview:
@@ -406,61 +396,32 @@ class CommitLog:
 
     def _verify_to(self, stop: int) -> Fault | None:
         """Move L{confirmed} up to the first fault."""
-        fault = self._verify_scalar(stop) if stop - self.confirmed <= SCALAR_BYTES else None
-        if fault is None and self.confirmed < stop:
-            for _, block in scan(self, self.confirmed, stop):
-                self.confirmed = block.end
-                self._remember(block)
-                if len(block.start):
-                    self.last_record = int(block.start[-1])
-                fault = block.fault
+        fault = None
+        if COMPILED or stop - self.confirmed <= SCALAR_BYTES:
+            while fault is None and self.confirmed < stop:
+                fault = self._verify_file(stop)
+            return fault
+        for _, block in scan(self, self.confirmed, stop):
+            self.confirmed = block.end
+            if len(block.start):
+                self.last_record = int(block.start[-1])
+            fault = block.fault
         return fault
 
-    def _remember(self, block: Block) -> None:
-        """Keep where records start for dispatch, so that it need not look again."""
-        if block.end == block.base:
-            return  # a record that is not whole yet: there will be a block from here
-        self.verified.append(block)
-        self._remembered += len(block.start)
-        while self._remembered > MOST_REMEMBERED:
-            self._remembered -= len(self.verified.popleft().start)
-
-    def verified_block(self, position: int, most: int) -> Block | None:
-        """What L{verify} found from C{position} on, if it is still known; once.
-
-        @param most: Blocks that follow each other in one file are joined to about so
-            many bytes: each costs its reader as much as some hundred records.
-        """
-        found: list[Block] = []
-        while self.verified and self.verified[0].base <= position:
-            block = self.verified.popleft()
-            self._remembered -= len(block.start)
-            if block.base == position:
-                found.append(block)
-                break
-        if not found:
-            return None
-        stop = min(position + most, self.file_end(position))
-        while self.verified and self.verified[0].base == found[-1].end < stop:
-            if self.verified[0].end > stop:
-                break
-            found.append(self.verified.popleft())
-            self._remembered -= len(found[-1].start)
-        return found[0] if len(found) == 1 else join(found)
-
-    def _verify_scalar(self, end: int) -> Fault | None:
-        """The cheap way for a few records, up to the first fault, C{end} or the end of a file.  The
-        codec in Python says what is left where compiled code goes no further.
+    def _verify_file(self, end: int) -> Fault | None:
+        """Record by record, up to the first fault, C{end} or the end of a file.  The codec in
+        Python says what is left where compiled code goes no further.
         """
         file = self.folder.at(self.confirmed)
         start, view, file_size = file.start, file.view, file.size
         position = self.confirmed - start
         stop = min(end - start, file_size)
-        if COMPILED:
-            last, position = sound_stretch(view, position, start, stop, True, file_size)
-            if last >= 0:
-                self.last_record, self.confirmed = start + last, start + position
         while position < stop:
+            if COMPILED:
+                last, position = sound_stretch(view, position, start, stop, True, file_size)
+                if last >= 0:
+                    self.last_record, self.confirmed = start + last, start + position
+                    continue
             size = check(
                 view,
                 position,

@@ -8,8 +8,6 @@ is; what is wrong with it is asked of L{check}, so the two cannot name it differ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from attrs import field, frozen
 
@@ -38,18 +36,6 @@ class Block:
     size: Array = field(repr=False)
     fault: Fault | None
     blank: int
-
-
-def join(blocks: Sequence[Block]) -> Block:
-    """Make one block of blocks that follow each other."""
-    return Block(
-        base=blocks[0].base,
-        end=blocks[-1].end,
-        start=np.concatenate([block.start for block in blocks]),
-        size=np.concatenate([block.size for block in blocks]),
-        fault=blocks[-1].fault,
-        blank=blocks[-1].blank,
-    )
 
 
 def walk(

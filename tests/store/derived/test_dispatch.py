@@ -29,6 +29,7 @@ from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.derived.trim import Trimmer
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import SIZES, UNIT
+from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.store_layout import BLANK_SIZE
 from tests.support.derived import (
@@ -69,11 +70,10 @@ def fill(log: MemoryLog, count: int, random: Random, *, largest: int = 300) -> N
         )
 
 
-#: Ways to dispatch: whether the lane is used, bytes behind up to which records are read one by one
-#: or in the lane, seconds of a run.
-WAYS = [(False, 1 << 30, 0.0), (False, 1 << 30, 1.0), (False, 0, 0.0), (False, 5000, 1.0)]
+#: Ways to dispatch: whether the lane is used, and seconds of a run.
+WAYS = [(False, 0.0), (False, 1.0)]
 if COMPILED:
-    WAYS += [(True, 1 << 30, 0.0), (True, 1 << 30, 1.0), (True, 0, 1.0)]
+    WAYS += [(True, 0.0), (True, 1.0)]
 LANES = (False, True) if COMPILED else (False,)
 
 
@@ -118,23 +118,25 @@ class RunTests(DispatchTestCase):
         """The log in memory is what the interface says."""
         self.assertIsInstance(self.log, LogReader)
 
-    @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 60), max_size=8), st.booleans())
+    @given(
+        st.integers(0, 1 << 32), st.lists(st.integers(1, 60), max_size=8), st.sampled_from(LANES)
+    )
     @run_settings(max_examples=tries(30), deadline=None)
-    def test_steps_and_blocks(self, seed: int, steps: list[int], near: bool) -> None:
-        """Record by record or in blocks, however the log grows: the files are the same."""
+    def test_steps_and_blocks(self, seed: int, steps: list[int], compiled: bool) -> None:
+        """In runs or in blocks, however the log grows: the files are the same."""
         random = Random(seed)
         log = self.log = MemoryLog()
         root = self.folder()
         made = self.maker(root)
         made.recover(clean=True)
-        with patch.object(dispatch, "NEAR", 1 << 30 if near else 0):
+        with lane(compiled):
             for step in [*steps, 40]:
                 fill(log, step, random)
                 if random.random() < 0.7:
                     drain(made)
             drain(made)
         self.assertEqual(made.position, log.end)
-        with patch.object(dispatch, "NEAR", 0 if near else 1 << 30):
+        with lane(COMPILED and not compiled):
             self.assert_like_rebuild(log, root)
         self.assertEqual(self.differences(log, root), [])
         self.assertEqual((made.rebuilds, made.fault_count), (0, 0))
@@ -142,9 +144,9 @@ class RunTests(DispatchTestCase):
     @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 120), min_size=1, max_size=6))
     @run_settings(max_examples=tries(15), deadline=None)
     def test_every_way_writes_the_same(self, seed: int, steps: list[int]) -> None:
-        """Record by record, in runs and in bulk, with any loops: byte for byte the same files."""
+        """In runs and in blocks, with any loops: byte for byte the same files."""
         roots = [self.folder() for _ in WAYS]
-        for root, (compiled, near, budget) in zip(roots, WAYS, strict=True):
+        for root, (compiled, budget) in zip(roots, WAYS, strict=True):
             random = Random(seed)
             log = self.log = MemoryLog()
             made = self.maker(root)
@@ -152,7 +154,7 @@ class RunTests(DispatchTestCase):
             with lane(compiled):
                 for step in steps:
                     fill(log, step, random, largest=1500)
-                    while made.run(budget, near=near):
+                    while made.run(budget):
                         pass
             self.assertEqual((made.position, made.dispatched), (log.end, sum(steps)))
             self.assert_counted(made.queues)
@@ -182,12 +184,12 @@ class RunTests(DispatchTestCase):
     )
     @run_settings(max_examples=tries(40), deadline=None)
     def test_limit(
-        self, seed: int, steps: list[tuple[int, float]], way: tuple[bool, int, float]
+        self, seed: int, steps: list[tuple[int, float]], way: tuple[bool, float]
     ) -> None:
         """Nothing behind the limit is dispatched, wherever in a record that is; all before it
         is.
         """
-        random, (compiled, near, budget) = Random(seed), way
+        random, (compiled, budget) = Random(seed), way
         log, root = MemoryLog(), self.folder()
         self.log = log
         made = self.maker(root)
@@ -200,11 +202,11 @@ class RunTests(DispatchTestCase):
                     fill(log, 1, random)
                     ends.append(log.end)
                 made.limit = max(made.limit, int(share * log.end))
-                while made.run(budget, near=near):
+                while made.run(budget):
                     pass
                 self.assertEqual(made.position, max(end for end in ends if end <= made.limit))
             made.limit = None
-            while made.run(budget, near=near):
+            while made.run(budget):
                 pass
         self.assertEqual((made.position, made.fault_count), (log.end, 0))
         self.assert_like_rebuild(log, root)
@@ -350,21 +352,22 @@ class RunTests(DispatchTestCase):
 
     def test_blocks_follow_the_budget(self) -> None:
         """The window shrinks when a block takes longer than the budget, and grows again."""
-        clock = Clock()
+        clock, second, read = Clock(), 1e-8, dispatch.fields
         fill(self.log, 6000, self.random)
         made = self.maker(clock=clock)
-        made.window = 1 << 20
         made.recover(clean=True)
 
-        def slow(*_: object) -> None:
-            clock.advance(0.01)
+        def slow(buf: memoryview, block: Block, *more: Any) -> Any:
+            clock.advance(second * (block.end - block.base))
+            return read(buf, block, *more)
 
-        made.on_units.append(slow)
-        made.run(0.001)
-        self.assertEqual(made.window, 256 << 10)
-        made.on_units.clear()
-        made.run(1.0)
-        self.assertGreater(made.window, 256 << 10)
+        with patch.object(dispatch, "fields", slow), lane(False):
+            while made.window < 50_000:
+                made.run(0.001)
+            self.assertLess(made.window, 150_000)
+            second = 1e-7
+            made.run(0.001)
+        self.assertLess(made.window, 20_000)
 
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_runs_follow_the_budget(self) -> None:
@@ -383,12 +386,12 @@ class RunTests(DispatchTestCase):
 
         with patch.object(dispatch, "DispatchReader", slow):
             for _ in range(6):
-                made.run(1e-4, near=1 << 30)
+                made.run(1e-4)
             self.assertGreater(made._most, 32)
             self.assertLess(made._most, 100)
             cost = 1e-5
             for _ in range(4):
-                made.run(1e-4, near=1 << 30)
+                made.run(1e-4)
         self.assertLess(made._most, 10)
 
     def in_slices(self, clock: Clock) -> Dispatcher:
@@ -416,13 +419,13 @@ class RunTests(DispatchTestCase):
         queues: list[int] = []
         made = self.in_slices(Clock())
         made.on_units.append(lambda moves: queues.extend(queue_id for _, queue_id in moves))
-        self.assertTrue(made.run(1e-4, near=1 << 30))
+        self.assertTrue(made.run(1e-4))
         self.assertEqual((queues, made.position, made.dispatched), ([0, 1], 0, 0))
         for number in range(6):
             self.log.put("TopicA", number % 3)
-        self.assertTrue(made.run(1e-4, near=1 << 30))
+        self.assertTrue(made.run(1e-4))
         self.assertEqual((queues[:3], made.dispatched), ([0, 1, 2], 30))
-        while made.run(1e-4, near=1 << 30):
+        while made.run(1e-4):
             pass
         self.assertEqual(queues, [0, 1, 2] * 2)
         self.assert_like_rebuild(self.log, self.root)
@@ -431,7 +434,7 @@ class RunTests(DispatchTestCase):
     def test_cut_within_a_run(self) -> None:
         """What a cut takes from the log is not written by the slice behind it."""
         made = self.in_slices(Clock())
-        made.run(1e-4, near=1 << 30)
+        made.run(1e-4)
         half = made.log.confirmed // 30 * 15
         made.truncate_to(half)
         self.log.cut(half)
@@ -450,7 +453,7 @@ class RunTests(DispatchTestCase):
             write(self, path, data, offset)
 
         with patch.object(Descriptors, "write", full), self.assertRaises(DiskFull):
-            made.run(1e-4, near=1 << 30)
+            made.run(1e-4)
         self.assertEqual(made.position, 0)
         drain(made)
         self.assertEqual((made.behind, made.fault_count), (0, 0))
@@ -506,14 +509,14 @@ class RunTests(DispatchTestCase):
 
     def test_bad_record(self) -> None:
         """What is no record below the confirmed end is told with its place, never skipped."""
-        for near in (1 << 30, 0):
+        for compiled in LANES:
             log = self.log = MemoryLog()
             self.root = self.folder()
             fill(log, 50, self.random)
             log.data[log.starts[30] + 4] ^= 1
             made = self.maker()
             made.recover(clean=True)
-            with patch.object(dispatch, "NEAR", near):
+            with lane(compiled):
                 for _ in range(2):
                     error = self.assertRaises(RecordCorrupt, drain, made)
                     self.assertEqual(error.offset, log.starts[30])

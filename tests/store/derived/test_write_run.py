@@ -136,7 +136,7 @@ class Side:
         with patch.object(unit_files, "COMPILED", self.compiled):
             while True:
                 try:
-                    while self.made.run(1.0, near=1 << 30):
+                    while self.made.run(1.0):
                         pass
                 except DiskFull:
                     self.full += 1
@@ -337,7 +337,7 @@ class WriteRunTests(DerivedTestCase):
             side.no_room(number)
             side.made.limit, side.made._most = None, 64
             with self.assertRaises(DiskFull):
-                side.made.run(1.0, near=1 << 30)
+                side.made.run(1.0)
             dead = self.folder() / "dead"
             shutil.copytree(side.root, dead)
             again = dispatcher(log, dead, **size)
@@ -364,7 +364,7 @@ class WriteRunTests(DerivedTestCase):
         for _ in range(400):
             log.put("TopicA", 0)
         with self.assertRaises(DiskFull):
-            while made.run(1.0, near=1 << 30):
+            while made.run(1.0):
                 pass
         end = made.queues.end("TopicA", 0)
         self.assertLess(9, end)

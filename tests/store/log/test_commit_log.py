@@ -377,43 +377,6 @@ class VerifyTests(LogTestCase):
             log.verify(500)
             self.assertGreater(log.confirmed, before)
 
-    def test_remembered_blocks(self) -> None:
-        """Dispatch is given each block once, and never an empty one."""
-        self.patch(commit_log, "SCALAR_BYTES", 0)
-        many = self.filled(*[1000] * 100, file_size=1 << 20)
-        data, log = content(many), self.log(file_size=1 << 20)
-        append_frame(log, 0, data[:50_000])
-        log.verify()
-        append_frame(log, 50_000, data[50_000:50_500])
-        log.verify()
-        append_frame(log, 50_500, data[50_500:])
-        log.verify()
-        position, found = 0, 0
-        while position < log.end:
-            block = log.verified_block(position, 1)
-            assert block is not None
-            self.assertGreater(block.end, position)
-            position, found = block.end, found + len(block.start)
-        self.assertEqual(found, 100)
-        self.assertIsNone(log.verified_block(0, 1))
-
-    def test_remembered_blocks_are_joined(self) -> None:
-        """Blocks that follow each other come as one, up to the size asked for."""
-        self.patch(commit_log, "SCALAR_BYTES", 0)
-        many = self.filled(*[1000] * 100, file_size=1 << 20)
-        data, log = content(many), self.log(file_size=1 << 20)
-        for position in range(0, len(data), 25_000):
-            append_frame(log, position, data[position : position + 25_000])
-            log.verify()
-        joined = log.verified_block(0, 80_000)
-        assert joined is not None
-        self.assertEqual((joined.base, joined.end), (0, 75_000))
-        self.assertEqual(joined.start.tolist(), list(range(0, 75_000, 1000)))
-        self.assertEqual(set(joined.size.tolist()), {1000})
-        rest = log.verified_block(75_000, 1)
-        assert rest is not None
-        self.assertEqual((rest.base, rest.end), (75_000, 100_000))
-
     def test_other_file_size(self) -> None:
         """A master whose files are larger or smaller than ours is recognized."""
         larger = self.filled(*[1000] * 5, file_size=2 * FILE_SIZE)
