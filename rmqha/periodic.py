@@ -6,13 +6,16 @@ L{Periodic} goes on, says so in the log at a bounded rate, and remembers how it 
 lists its jobs in C{/status}, and a vital one that keeps failing makes C{/healthz} red.  One that
 cannot run again before the process does makes C{/livez} red too.
 
+A node is a L{tree} of parts.  What is in a field of a part, and is one itself, belongs to the node:
+its health, its metrics and its jobs are found because it is there.
+
 Source: docs/status.rst, Periodic jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -42,8 +45,30 @@ SLICE = 0.002
 _RESTART = HealthProbe.LIVE | HealthProbe.HEALTH
 
 
+class NodePart:
+    """What a node is made of: what it says of itself the node says, because it is a part."""
+
+    __slots__ = ()
+
+    def health(self) -> Iterator[HealthReason]:
+        """Why the node is not well because of it."""
+        return iter(())
+
+    def facts(self) -> Mapping[str, tuple[str, str]]:
+        """What is so now, for L{rmqha.admin.events}."""
+        return {}
+
+    def samples(self) -> Iterator[Any]:
+        """What C{/metrics} says of it, beside its status."""
+        return iter(())
+
+    def fields(self) -> dict[str, Any]:
+        """What C{/status} says of it."""
+        return {}
+
+
 @define(eq=False)
-class Job:
+class Job(NodePart):
     """How work that is done again and again is going; somebody else says when it is done.
 
     @ivar name: For the log, C{/status} and C{/healthz}.
@@ -51,6 +76,7 @@ class Job:
     @ivar vital: Whether a node that cannot do it is not well.
     @ivar interval: Seconds between two runs; C{None} for what is done when there is something
         to do.
+    @ivar running: Whether it is to be done at all now.
     @ivar runs: How often it was begun.
     @ivar failures: How often it failed.
     @ivar failures_in_a_row: How often since it last succeeded.
@@ -62,16 +88,12 @@ class Job:
     clock: IReactorTime
     vital: bool = field(default=False, kw_only=True)
     interval: float | None = field(default=None, init=False)
+    running: bool = field(default=True, init=False)
     runs: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     failures_in_a_row: int = field(default=0, init=False)
     last_error: str = field(default="", init=False)
     last_run: float | None = field(default=None, init=False)
-
-    @property
-    def active(self) -> bool:
-        """Whether it is to be done at all now."""
-        return True
 
     def begun(self) -> None:
         """A run begins."""
@@ -91,7 +113,7 @@ class Job:
 
     def health(self) -> Iterator[HealthReason]:
         """Why the node is not well because of this job."""
-        if self.vital and self.failures_in_a_row >= RED_AFTER:
+        if self.vital and self.running and self.failures_in_a_row >= RED_AFTER:
             times = self.failures_in_a_row
             yield HealthReason(
                 "failing-job", f'"{self.name}" failed {times} times in a row: {self.last_error}'
@@ -133,11 +155,6 @@ class Periodic(Job):
     _told: bool = field(default=False, init=False)
 
     _log = Logger()
-
-    @property
-    def active(self) -> bool:
-        """Whether it is being repeated."""
-        return self.running
 
     def health(self) -> Iterator[HealthReason]:
         """A job's reasons, and that it will not run again."""
@@ -242,36 +259,6 @@ class Periodic(Job):
             self.hurry()
 
 
-class NodePart(Protocol):
-    """What a node is made of: what it says of itself the node says, because it is a part."""
-
-    __slots__ = ()
-
-    def parts(self) -> Iterator[NodePart | None]:
-        """What it is made of itself; C{None} for what is not there now."""
-        return iter(())
-
-    def health(self) -> Iterator[HealthReason]:
-        """Why the node is not well because of it."""
-        return iter(())
-
-    def jobs(self) -> Iterator[Job]:
-        """What it does again and again."""
-        return iter(())
-
-    def facts(self) -> Mapping[str, tuple[str, str]]:
-        """What is so now, for L{rmqha.admin.events}."""
-        return {}
-
-    def samples(self) -> Iterator[Any]:
-        """What C{/metrics} says of it, beside its status."""
-        return iter(())
-
-    def fields(self) -> dict[str, Any]:
-        """What C{/status} says of it."""
-        return {}
-
-
 class Watch(NodePart):
     """A part that looks at something again and again; its class is made by attrs.
 
@@ -299,17 +286,27 @@ class Watch(NodePart):
         """Look no more.  A look that is under way is not waited for: it may never end."""
         self.looking.stop()
 
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self.looking
+
+def tree(whole: object) -> list[NodePart]:
+    """The parts that are now in its fields, or in a tuple there, and those in theirs: each once."""
+    found: dict[int, NodePart] = {id(whole): NodePart()}
+
+    def look(at: object) -> None:
+        slots = (name for kind in type(at).__mro__ for name in vars(kind).get("__slots__", ()))
+        fields = [getattr(at, name, None) for name in slots]
+        for value in (*fields, *getattr(at, "__dict__", {}).values()):
+            for part in value if type(value) is tuple else (value,):
+                if isinstance(part, NodePart) and id(part) not in found:
+                    found[id(part)] = part
+                    look(part)
+
+    look(whole)
+    return list(found.values())[1:]
 
 
-def tree(parts: Iterable[NodePart | None]) -> Iterator[NodePart]:
-    """The parts that are there now, and what they are made of."""
-    for part in parts:
-        if part is not None:
-            yield part
-            yield from tree(part.parts())
+def jobs_of(whole: object) -> list[Job]:
+    """What its parts do again and again."""
+    return [part for part in tree(whole) if isinstance(part, Job)]
 
 
 @define(eq=False)
@@ -374,11 +371,4 @@ async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:
 
 def rows_of(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     """C{periodicJobs} of C{/status}: those there are now."""
-    return [job.status() for job in jobs if job.active]
-
-
-def health_of(jobs: Iterable[Job]) -> Iterator[HealthReason]:
-    """Why a node is not well because of its jobs."""
-    for job in jobs:
-        if job.active:
-            yield from job.health()
+    return [job.status() for job in jobs if job.running]

@@ -13,7 +13,16 @@ from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.health import HealthProbe
-from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic, SingleRun, Watch, rows_of
+from rmqha.periodic import (
+    DEAD_AFTER,
+    LOG_EVERY,
+    STUCK_AFTER,
+    Periodic,
+    SingleRun,
+    Watch,
+    jobs_of,
+    rows_of,
+)
 from tests.support.health import unhealthy
 from tests.support.log_lines import log_lines
 
@@ -280,15 +289,15 @@ class WatchTests(SynchronousTestCase):
         """
         clock = Clock()
         seen = Seen(clock)
-        self.assertEqual(rows_of(seen.jobs()), [])
+        self.assertEqual(rows_of(jobs_of(seen)), [])
         seen.start()
         clock.pump([1.0] * 4)
-        (row,) = rows_of(seen.jobs())
+        (row,) = rows_of(jobs_of(seen))
         self.assertEqual((row["name"], row["interval"], row["failures"]), ("seeing", 2.0, 3))
         seen.stop()
         clock.pump([1.0] * 4)
         self.assertEqual(seen.times, [0.0, 2.0, 4.0])
-        self.assertEqual(rows_of(seen.jobs()), [])
+        self.assertEqual(rows_of(jobs_of(seen)), [])
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
 

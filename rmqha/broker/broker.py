@@ -85,7 +85,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server_names import look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.periodic import Job, NodePart, Periodic, in_slices
+from rmqha.periodic import NodePart, Periodic, in_slices
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.files.allocate import InThread
@@ -529,9 +529,6 @@ class Broker(BrokerState, NodePart):
             yield HealthReason("changed-tables", f"loaded as they are: {rows}", told=True)
         if self.siblings.twin:
             yield HealthReason("twin", self.siblings.twin)
-        yield from self.metadata.health()
-        yield from self.twins.health()
-        yield from self.registration.health()
 
     def _older_tables(self) -> dict[str, str]:
         """Why files were not read at the start, but those that they had replaced; and damage of the
@@ -542,17 +539,6 @@ class Broker(BrokerState, NodePart):
     def _changed_tables(self) -> dict[str, str]:
         """What was wrong with files that were read all the same."""
         return self._faults(lambda read: read.source is Source.CHANGED)
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._sweeping
-        for table in self.tables:
-            yield from table.jobs()
-        yield from self.schedule.jobs()
-        yield self._timercheck.job
-        among = (self.metadata, self.siblings, self.twins, self.registration)
-        for part in (self.counts, self.lags, self.transactions, *among, self._client.connections):
-            yield from part.jobs()
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""

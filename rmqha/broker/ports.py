@@ -7,7 +7,7 @@ Source: docs/protocol/remoting.md, Ports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Lane, Registry
 from rmqha.net.remoting.server import RemotingFactory, listen_twice
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.periodic import Job, NodePart
+from rmqha.periodic import NodePart
 from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -184,11 +184,6 @@ class ClientPorts(NodePart):
         """Close all connections, letting them have what was written."""
         closing = [connections.stop() for connections in self._connections]
         return DeferredList(closing, consumeErrors=True).addCallback(lambda _: None)
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        for connections in self._connections:
-            yield from connections.jobs()
 
     def refused(self) -> Counter[tuple[int, str]]:
         """How many requests came that nothing here serves, by code and the client's host."""

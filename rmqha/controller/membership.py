@@ -9,7 +9,6 @@ Source: docs/protocol/controller.rst, Identity and Requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from attrs import define, field
@@ -21,7 +20,7 @@ from rmqha.controller.coordinator import SetMembership, SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.other_members import refuse_twin
 from rmqha.errors import ControllerRefused
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Periodic
 from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequest
 
 
@@ -112,7 +111,3 @@ class Membership(SetMembership):
                 election_priority=self.settings.priority,
             )
         )
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._beating

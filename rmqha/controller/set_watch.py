@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from rmqha.controller.coordinator import Coordinator, SetState
 from rmqha.errors import RmqhaError
-from rmqha.periodic import Periodic, cancelled
+from rmqha.periodic import NodePart, Periodic, cancelled
 
 LOOK = 5.0
 """Seconds between questions while the master is heard; stock members' value."""
@@ -36,7 +36,7 @@ is acknowledged before it is followed.
 
 
 @define(eq=False, kw_only=True)
-class SetWatch:
+class SetWatch(NodePart):
     """What is decided of one set, as far as is known.
 
     @ivar coordinator: Decides.

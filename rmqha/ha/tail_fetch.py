@@ -20,7 +20,7 @@ Source: docs/states.rst, A lost tail; docs/protocol/ha.rst, Observers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -43,7 +43,7 @@ from rmqha.ha.slave.reconnect import (
     bounds_first,
     reporting,
 )
-from rmqha.periodic import Job, cancelled
+from rmqha.periodic import NodePart, cancelled
 from rmqha.store.log.commit_log import CommitLog
 
 RETRY = 0.5
@@ -66,7 +66,7 @@ class SourceState(StrEnum):
 
 
 @define(eq=False, kw_only=True)
-class TailSource:
+class TailSource(NodePart):
     """Asks one replica, again and again until it answers.
 
     @ivar address: Its HA port, in words.
@@ -258,7 +258,7 @@ class TailFetchState(StrEnum):
 
 
 @define(eq=False, kw_only=True)
-class TailFetch:
+class TailFetch(NodePart):
     """Asks all replicas that a master has had.
 
     @ivar log: What is to grow.
@@ -276,7 +276,7 @@ class TailFetch:
     judge: Judge
     turn: DeferredLock = field(factory=DeferredLock, init=False)
     start: int = field(init=False)
-    sources: list[TailSource] = field(factory=list, init=False)
+    sources: tuple[TailSource, ...] = field(default=(), init=False)
     state: TailFetchState = field(default=TailFetchState.FETCHING, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _over: Deferred[None] | None = field(default=None, init=False)
@@ -297,14 +297,14 @@ class TailFetch:
         @param dial: Makes what connects to one.
         @return: Fires when each has answered, or the time is over; nothing touches the log then.
         """
-        self.sources = [
+        self.sources = tuple(
             TailSource(
                 address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
                 endpoint=dial(host, port),
                 fetch=self,
             )
             for host, port in addresses
-        ]
+        )
         self._log.info(
             "Asking replicas whether they have more than this log, which ends at byte {end}: "
             "{addresses}; waiting {timeout:g} s for answers (haTailFetchTimeout)",
@@ -387,12 +387,6 @@ class TailFetch:
             end=self.log.end,
             rows="; ".join(f"{each.address} {each.state}: {each.reason}" for each in self.sources),
         )
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again, while a replica is asked."""
-        for source in self.sources:
-            if source.connection is not None:
-                yield source.connection.reporting
 
     def status(self) -> dict[str, Any]:
         """C{tailFetch} of C{/status}."""

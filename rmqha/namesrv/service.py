@@ -15,7 +15,7 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import define, evolve
@@ -53,7 +53,7 @@ from rmqha.net.remoting.needs import (
 )
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import TlsGate
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.bodies import register
@@ -401,10 +401,6 @@ class NameServer(NodePart):
             address=gone.address,
             why=why,
         )
-
-    def jobs(self) -> Iterator[Job]:
-        yield self._sweeping
-        yield from self.factory.connections.jobs()
 
     def fields(self) -> dict[str, Any]:
         """Numbers for a status page."""

@@ -42,7 +42,6 @@ from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import OutgoingTls
-from rmqha.periodic import Job
 from rmqha.roles.upstream import Upstream
 from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.bodies.controller import EpochCache
@@ -349,11 +348,6 @@ class ElectedUpstream(Upstream):
     def close(self) -> Deferred[None]:
         """End the connections."""
         return self.group.close().addCallback(lambda _: self.client.close())
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self.watch.looking
-        yield from super().jobs()
 
     def health(self) -> Iterator[HealthReason]:
         """No controller answers, or what it says cannot be followed."""

@@ -28,6 +28,7 @@ from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal
+from rmqha.periodic import NodePart
 from rmqha.roles.elected_upstream import ElectedUpstream
 from rmqha.roles.node import Node
 from rmqha.roles.slave import Following
@@ -46,7 +47,7 @@ PAUSE = 0.01
 
 
 @define(eq=False, kw_only=True)
-class Lead:
+class Lead(NodePart):
     """A member's lead of its set, one epoch or more of it.
 
     @ivar node: The member, which follows otherwise.

@@ -10,7 +10,6 @@ Source: docs/states.rst, A lost tail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, TypeVar
@@ -33,7 +32,7 @@ from rmqha.ha.slave.followed import end_following
 from rmqha.ha.tail_fetch import TailFetch, TailFetchState
 from rmqha.logfiles.log_writer import crashed_from
 from rmqha.net.remoting.server_names import ServerNames, look_up
-from rmqha.periodic import Job, NodePart
+from rmqha.periodic import NodePart
 from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
@@ -194,11 +193,6 @@ class TailRecovery(NodePart):
             return "making the fetched tail of the log durable"
         rows = (f"{source.address} ({source.reason})" for source in self.fetch.sources)
         return f"asking replicas for a lost tail of the log: {', '.join(rows)}"
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again meanwhile."""
-        if self.fetch is not None:
-            yield from self.fetch.jobs()
 
     def fields(self) -> dict[str, Any]:
         """How it went, if anything called for it."""
@@ -364,11 +358,6 @@ class MasterNode(Node):
         if self.writer is None or self.serving.factory is None:
             return "none: not serving"
         return self.writer.guarantee()
-
-    def parts(self) -> Iterator[NodePart | None]:
-        """A node's, and what asks for a lost tail."""
-        yield from super().parts()
-        yield self.tail
 
     def facts(self) -> Facts:
         """A node's, and how its replicas are."""

@@ -40,7 +40,7 @@ from rmqha.errors import (
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import Periodic
 from rmqha.roles.elected_upstream import ElectedUpstream
 from rmqha.roles.leading import Lead
 from rmqha.roles.node import Node
@@ -446,11 +446,6 @@ class MemberNode(Node):
 
     # --- the status -----------------------------------------------------------------------
 
-    def parts(self) -> Iterator[NodePart | None]:
-        """A node's, the membership, and the set while it leads."""
-        yield from super().parts()
-        yield from (self.membership, self.lead.master)
-
     def health(self) -> Iterator[HealthReason]:
         """A node's reasons, and why this one is no member."""
         yield from super().health()
@@ -464,11 +459,6 @@ class MemberNode(Node):
     def facts(self) -> Facts:
         """A node's, and how it stands in its set."""
         return {**super().facts(), "member": (self.member.value, self.why)}
-
-    def jobs(self) -> Iterator[Job]:
-        """Those of its parts, and its own."""
-        yield from super().jobs()
-        yield self._keeping
 
     def status(self) -> dict[str, Any]:
         """A node's status, and the membership."""

@@ -18,7 +18,6 @@ from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.zero_copy_send import listen
-from rmqha.periodic import NodePart
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import Process
 from rmqha.wire.remoting.bodies.route import ClusterInfo
@@ -101,11 +100,6 @@ class NamesrvNode(Process):
             json_table.replace(path, table)
 
         return self._in_thread(save)
-
-    def parts(self) -> Iterator[NodePart | None]:
-        """A process's, and the server."""
-        yield from super().parts()
-        yield self.server
 
     def known_brokers(self) -> ClusterInfo | None:
         """All brokers that are registered."""

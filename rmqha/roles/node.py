@@ -485,14 +485,6 @@ class Node(Process):
 
     # --- how it is --------------------------------------------------------------
 
-    def parts(self) -> Iterator[NodePart | None]:
-        """A process's, the store, those that serve clients, and those that have its log the same
-        as others'.
-        """
-        yield from super().parts()
-        yield from (self.store_service.opened, self.clients, self.accounts, self.broker)
-        yield from (self.serving, self.following)
-
     def health(self) -> Iterator[HealthReason]:
         """What is wrong now: the node's own state, a lost tail, and what its parts give."""
         if self.state in UNHEALTHY:

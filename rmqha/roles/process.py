@@ -50,7 +50,7 @@ from rmqha.page.history import History
 from rmqha.page.own import OwnPage
 from rmqha.page.site import PageSite
 from rmqha.page.told import GroupRow
-from rmqha.periodic import Job, NodePart, health_of, rows_of, tree
+from rmqha.periodic import Job, jobs_of, rows_of, tree
 from rmqha.roles.advice import masterless, open_warning
 from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
@@ -248,20 +248,10 @@ class Process(Service):
         @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
 
-    def parts(self) -> Iterator[NodePart | None]:
-        """What this role is made of; C{None} for what is not there now."""
-        yield from (self.health_log, self.events, self.tls.identities, self.history)
-
     def health(self) -> Iterator[HealthReason]:
         """What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it."""
-        for part in tree(self.parts()):
+        for part in sorted(tree(self), key=lambda part: isinstance(part, Job)):
             yield from part.health()
-        yield from health_of(self.jobs())
-
-    def jobs(self) -> Iterator[Job]:
-        """What this role does again and again."""
-        for part in tree(self.parts()):
-            yield from part.jobs()
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says; docs/status.rst, Status, lists the fields."""
@@ -272,9 +262,9 @@ class Process(Service):
             "tls": self.tls.identities.status(),
             "clearText": [each.status() for each in self.tls.clear_text],
             "pid": os.getpid(),
-            "periodicJobs": rows_of(self.jobs()),
+            "periodicJobs": rows_of(jobs_of(self)),
         }
-        for part in tree(self.parts()):
+        for part in tree(self):
             status |= part.fields()
         return status
 
@@ -291,7 +281,7 @@ class Process(Service):
         wrong = failing(self.health(), HealthProbe.HEALTH)
         names = ", ".join(sorted({reason.name for reason in wrong}))
         found = {"health": (names or "well", "; ".join(reason.text for reason in wrong))}
-        for part in tree(self.parts()):
+        for part in tree(self):
             found |= part.facts()
         return found
 
@@ -322,7 +312,7 @@ class Process(Service):
     def samples(self) -> Iterator[Sample | None]:
         """What C{/metrics} says; C{None} where a turn of the reactor may end."""
         yield from self.own_samples()
-        for part in tree(self.parts()):
+        for part in tree(self):
             yield from part.samples()
 
     def own_samples(self) -> Iterator[Sample | None]:

@@ -36,7 +36,7 @@ from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.zero_copy_send import listen
-from rmqha.periodic import Job, NodePart
+from rmqha.periodic import NodePart
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
@@ -282,7 +282,6 @@ class Serving(NodePart):
         """
         if self.factory is None:
             return
-        yield from self.factory.health()
         away = self.slots.away(self.settings.ha.slave_timeout)
         if away and self.settings.broker.role.is_master:
             now, told = self.reactor.seconds(), []
@@ -293,11 +292,6 @@ class Serving(NodePart):
                 "replica-away",
                 f"{', '.join(told)}; of one that is not to come back, drop the retention slot",
             )
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again, while anybody is let in."""
-        if self.factory is not None:
-            yield from self.factory.jobs()
 
     def samples(self) -> Iterator[Sample]:
         """How long a master's writes wait for replicas."""

@@ -10,7 +10,7 @@ Source: docs/architecture.rst, The divergence guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted_end, flushed_end
 from rmqha.ha.states import Standing, SyncState
-from rmqha.periodic import NodePart
 from rmqha.roles.elected_upstream import ElectedUpstream
 from rmqha.roles.node import Node, Replication
 from rmqha.roles.upstream import NamedUpstream, Upstream
@@ -419,11 +418,6 @@ class Following(Replication):
             raise Refused("repair", "the node is stopping")
 
     # --- how it is --------------------------------------------------------------
-
-    def parts(self) -> Iterator[NodePart | None]:
-        """What makes the log the master's."""
-        sync = None if self.follower is None else self.follower.sync
-        yield from (sync, self.upstream, self.repairs, self.comparison)
 
     def facts(self) -> Facts:
         """How the log stands to the master's, and what it was given back."""

@@ -4,7 +4,7 @@ one it is of those that are named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from attrs import define, field
@@ -24,7 +24,7 @@ from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.ha.states import SyncState
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.periodic import Job, NodePart
+from rmqha.periodic import NodePart
 from rmqha.roles.node import Node
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -122,12 +122,6 @@ class Upstream(NodePart):
         @return: Fires when the connections to them are gone.
         """
         return self.client.close()
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield from self.client.connections.jobs()
-        if self.follower is not None:
-            yield from self.follower.jobs()
 
     def status(self, last_stored: int) -> dict[str, Any] | None:
         """C{upstream} of C{/status}.

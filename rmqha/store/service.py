@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotWritable, StoreLocked
-from rmqha.periodic import SingleRun
+from rmqha.periodic import NodePart, SingleRun
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files import owner
 from rmqha.store.files.lock import StoreLock
@@ -36,7 +36,7 @@ RETRY = 1.0
 
 
 @define(eq=False)
-class StoreService(Service):
+class StoreService(Service, NodePart):
     """Opens a store once, and closes it.
 
     @ivar ready: Fires with the open store; fails if it cannot be opened.

@@ -21,7 +21,7 @@ from rmqha.errors import DiskFull, FlushFailed, NotWritable
 from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.scan import scan
-from rmqha.periodic import Job, NodePart, Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.dispatch import DispatchChanges
 from rmqha.store.derived.trim import Trimmer
@@ -247,9 +247,6 @@ class Store(NodePart):
                 f"the clock here is {behind:.0f} s behind the store time of the record at byte "
                 f"{self._latest[1]}: this clock is wrong, or one was when that record was stored",
             )
-        yield from self.retention.health()
-        yield from self.publisher.health()
-        yield from self.scrubber.health()
         copied = self.log.copied
         if len(copied):
             first = next(iter(copied))
@@ -263,13 +260,6 @@ class Store(NodePart):
         """Damaged records that are as the master had them: C{faultsFromMaster} of C{/status}."""
         self.log.copied.keep_within(self.log.min_offset, self.log.end)
         return self.log.copied.status()
-
-    def jobs(self) -> Iterator[Job]:
-        yield self._room
-        yield self._derived
-        yield from self.flusher.jobs()
-        yield from self.retention.jobs()
-        yield from self.scrubber.jobs()
 
     @property
     def most_open(self) -> int:

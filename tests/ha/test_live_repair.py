@@ -204,8 +204,7 @@ class LiveRepairTests(LogTestCase):
         connection.feed(self.theirs, connection.reports()[-1], START)
         connection.close()
         self.assertIn("disconnected at byte", self.repair.trouble)
-        (job,) = self.repair.jobs()
-        self.assertEqual(job.failures, 0)
+        self.assertEqual(self.repair.looking.failures, 0)
 
     def test_stock_master_with_tls(self) -> None:
         """A stock broker at the master's place hears no TLS, and is no failure of the job."""
@@ -224,8 +223,7 @@ class LiveRepairTests(LogTestCase):
         self.clock.advance(LOOK)
         self.assertEqual(self.endpoint.waiting, [])
         self.assertIn("it is a stock broker", self.repair.trouble)
-        (job,) = self.repair.jobs()
-        self.assertEqual(job.failures, 0)
+        self.assertEqual(self.repair.looking.failures, 0)
 
     def test_copied_from_a_damaged_master(self) -> None:
         """What came damaged from the master is fetched once the master has been repaired."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from rmqha.health import HealthReason
 from rmqha.metrics.family import Sample
 from rmqha.metrics.node_families import HEALTH_REASON
 from rmqha.namesrv.routes import RouteTable
-from rmqha.periodic import RED_AFTER, Job, NodePart, Periodic, Watch
+from rmqha.periodic import RED_AFTER, NodePart, Periodic, Watch, jobs_of
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.roles.process import Process
 from tests.roles.nodes import NodeReactor, settings
 from tests.roles.test_metadata import PlainMaster
 from tests.roles.test_slave import SlaveCase
 from tests.support.health import unhealthy
+from tests.support.imports import module_name, modules_in, parsed
 from tests.support.logs import LogTestCase
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -63,12 +65,10 @@ class Inner(NodePart):
 
     def __init__(self, clock: MemoryReactorClock) -> None:
         self.job = Periodic("inner work", clock, lambda: None)
+        self.outer: Outer | None = None
 
     def health(self) -> Iterator[HealthReason]:
         yield HealthReason("inner", "it is made up")
-
-    def jobs(self) -> Iterator[Job]:
-        yield self.job
 
     def facts(self) -> Facts:
         return {"inner": ("yes", "")}
@@ -84,32 +84,39 @@ class Outer(NodePart):
     """A part that has another, and one that is not there."""
 
     def __init__(self, clock: MemoryReactorClock) -> None:
-        self.inner = Inner(clock)
-
-    def parts(self) -> Iterator[NodePart | None]:
-        yield from (None, self.inner)
+        self.none, self.inner = None, (Inner(clock),)
+        self.inner[0].outer = self
 
 
 class TreeTests(SynchronousTestCase):
     """What a node says is what its parts say."""
 
     def test_parts_of_parts(self) -> None:
-        """All that a part of a part says is in what the node says, without being listed."""
+        """All that a part of a part says is in what the node says, without being listed, and once
+        where two know it.
+        """
         clock = NodeReactor()
-        outer = Outer(clock)
-        outer.inner.job.start(1.0)
-
-        class Tree(Process):
-            """A node of one part."""
-
-            def parts(self) -> Iterator[NodePart | None]:
-                yield outer
-
-        node = Tree(load(None, [], "namesrv"), clock)
+        node: Any = Process(load(None, [], "namesrv"), clock)
+        node.outer = Outer(clock)
+        node.outer.inner[0].job.start(1.0)
+        self.assertEqual(len(jobs_of(node.outer)), 1)
         self.assertEqual(unhealthy(node), "inner: it is made up")
         self.assertEqual((names(node.status()), node.status()["inner"]), ({"inner work"}, 7))
         self.assertEqual(node.facts()["inner"], ("yes", ""))
         self.assertIn((HEALTH_REASON, ("sampled",), 1), list(node.samples()))
+
+    def test_who_has_jobs(self) -> None:
+        """Each class that makes a job is a part, or a command's: else a node would not find it."""
+        of_commands = {"Observer", "Receiver"}
+        for path in modules_in(ROOT / "rmqha"):
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.ClassDef) and any(
+                    isinstance(each, ast.Call) and ast.unparse(each.func) in ("Periodic", "Job")
+                    for each in ast.walk(node)
+                ):
+                    kind = getattr(import_module(module_name(path)), node.name)
+                    part = issubclass(kind, NodePart | Process)
+                    self.assertNotEqual(part, node.name in of_commands, node.name)
 
 
 class MasterTests(LogTestCase):

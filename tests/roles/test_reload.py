@@ -12,6 +12,7 @@ from rmqha.config.load import load
 from rmqha.config.settings import LogLevelName, Settings
 from rmqha.config.values import NETWORKS
 from rmqha.errors import BadValue
+from rmqha.periodic import jobs_of
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.log_lines import log_events
 from tests.support.logs import LogTestCase
@@ -56,7 +57,7 @@ class ReloadTests(LogTestCase):
         store = self.node.store
         self.assertEqual(store.retention.settings.file_reserved, 7200.0)
         self.assertEqual(store.retention.settings.disk_max_used, 0.5)
-        (flushing,) = store.flusher.jobs()
+        (flushing,) = jobs_of(store.flusher)
         self.assertEqual(flushing.interval, 0.25)
         self.assertIn(
             "A reload of the configuration changed fileReservedTime from 72 to 2", self.told()

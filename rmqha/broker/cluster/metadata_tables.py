@@ -5,7 +5,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -32,7 +32,7 @@ from rmqha.broker.tables.pop_order_file import OrderFile
 from rmqha.errors import BodyInvalid, StoreError
 from rmqha.ha.master_epoch import NEVER_ELECTED
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
@@ -127,7 +127,7 @@ async def never_elected() -> int:
 
 
 @define(eq=False)
-class Copies:
+class Copies(NodePart):
     """The tables of one master, at one address, and ours.
 
     @ivar delays: Takes the master's delay offsets.
@@ -161,6 +161,7 @@ class Copies:
             RECORD_INTERVAL,
             tables=self.state.files,
         )
+        self._file.job.running = False
         self.owed.changed = self._file.dirty
 
     @property
@@ -172,6 +173,7 @@ class Copies:
         """Read what was given before this process; what cannot be read is no reason not to
         start.
         """
+        self._file.job.running = True
         try:
             record = from_json(SyncRecord, self._file.load() or {})
         except (StoreError, BodyInvalid) as error:
@@ -222,10 +224,6 @@ class Copies:
     def knows_modes(self) -> bool:
         """Whether this master gave its table of request modes."""
         return self.parts[MODES].last.version is not None
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._file.job
 
     def status(self) -> dict[str, Any]:
         """C{metadata} of the status: whose tables they are, and each of them."""

@@ -33,7 +33,7 @@ from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.server_names import LookUp, ServerNames
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -73,7 +73,7 @@ REFUSED = "refused"
 
 
 @define(eq=False)
-class Registration:
+class Registration(NodePart):
     """Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
@@ -239,12 +239,6 @@ class Registration:
                 f"for {seconds:.0f} s no name server has listed this broker, so clients that come "
                 f"do not find it: {said}",
             )
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._timed
-        yield from self.names.jobs()
-        yield from self._own.jobs()
 
     # --- when -----------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.periodic import Job, Periodic, cancelled
+from rmqha.periodic import Job, NodePart, Periodic, cancelled
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
@@ -61,25 +61,24 @@ PAUSE = 0.05
 
 
 @define(eq=False)
-class OffsetFeed:
+class OffsetFeed(NodePart):
     """Asks one master, on one connection.
 
     @ivar adopt: Takes over the offsets in an answer.
     @ivar ended: Called when it ends otherwise than by L{stop}: the whole table has to be fetched.
-    @ivar live: Whether it goes on.
     @ivar answers: How many came since the start.
     """
 
     adopt: Callable[[bytes], Awaitable[None]]
     ended: Callable[[], None]
     clock: IReactorTime
-    live: bool = field(default=False, init=False)
     answers: int = field(default=0, init=False)
     job: Job = field(init=False)
     _following: Deferred[None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.job = Job("following the master's consumer offsets", self.clock)
+        self.job.running = False
 
     def start(self, connection: RemotingProtocol, version: str) -> None:
         """Follow a table.
@@ -88,25 +87,20 @@ class OffsetFeed:
         @param version: Of it, in the master's words.
         """
         self.stop()
-        self.live = True
+        self.job.running = True
         following = self._following = Deferred.fromCoroutine(self._follow(connection, version))
         following.addBoth(self._over, following)
 
     def stop(self) -> None:
         """Follow no more."""
-        self.live = False
+        self.job.running = False
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
 
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        if self.live:
-            yield self.job
-
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""
-        return {"live": self.live, "answers": self.answers}
+        return {"live": self.job.running, "answers": self.answers}
 
     async def _follow(self, connection: RemotingProtocol, version: str) -> None:
         """Ask until the answer is something else than changes."""
@@ -131,7 +125,7 @@ class OffsetFeed:
     def _over(self, result: object, following: Deferred[None]) -> None:
         if following is not self._following:
             return
-        self._following, self.live = None, False
+        self._following, self.job.running = None, False
         if isinstance(result, Failure) and not result.check(CancelledError):
             self.job.failed(result)
         self.ended()
@@ -163,7 +157,7 @@ Outcome = tuple[Command | Failure]
 
 
 @define(eq=False)
-class MetadataSync:
+class MetadataSync(NodePart):
     """Keeps a slave's tables like its master's.
 
     @ivar copies: The tables.
@@ -250,15 +244,6 @@ class MetadataSync:
             wait = max(0.0, self._began + SOONEST - self.copies.state.clock.seconds())
             self._soon = self.copies.state.clock.callLater(wait, self._go)
 
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._timed
-        if self._timed.running:
-            yield from self.copies.jobs()
-            yield from self._feed.jobs()
-        if self._client is not None:
-            yield from self._client.connections.jobs()
-
     def health(self) -> Iterator[HealthReason]:
         """A master that is another broker's: its log is copied, and nothing else of it."""
         if self._stranger:
@@ -321,7 +306,7 @@ class MetadataSync:
         except UNREACHED as error:
             self._unreachable(str(error))
             return
-        followed = self._feed.live
+        followed = self._feed.job.running
         boot = self._ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
         ours = SlaveTablesRequest(ha_listen_port=self.copies.state.settings.ha.listen_port)
         headers: dict[str, ConsumerOffsetsRequest | SlaveTablesRequest] = {

@@ -14,7 +14,7 @@ Source: docs/protocol/remoting.md, Delayed messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.tables.persisted import Persisted
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.store.derived.clamp_offsets import levels_inside
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
@@ -49,7 +49,7 @@ class _Claim:
     timers: TimerProgress | None
 
 
-class LevelOffsets:
+class LevelOffsets(NodePart):
     """The table of offsets, in messages, by delay level (from 1).
 
     @ivar timers: How far timer messages are, durably; C{None} if nobody says.
@@ -147,10 +147,6 @@ class LevelOffsets:
         if self._settle in self._store.log.flush_listeners:
             self._store.log.flush_listeners.remove(self._settle)
         return self.file.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self.file.job
 
     def _ask(self) -> None:
         """Let the claim count, now or after a flush."""

@@ -16,7 +16,7 @@ Source: docs/protocol/remoting.md, Delayed messages.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
@@ -32,7 +32,6 @@ from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import Moves
 from rmqha.wire.columnar.queue_units import UNIT
@@ -430,10 +429,6 @@ class Schedule:
             )
 
     # --- what others know -------------------------------------------------------------
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield from self._offsets.jobs()
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""

@@ -20,7 +20,7 @@ from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.state import BrokerState
-from rmqha.periodic import Job, Periodic, in_slices
+from rmqha.periodic import NodePart, Periodic, in_slices
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.wire.names import DLQ_PREFIX
 from rmqha.wire.store_layout import BLANK_SIZE
@@ -70,7 +70,7 @@ _NOTHING = _Oldest()
 
 
 @define(eq=False)
-class GroupLags:
+class GroupLags(NodePart):
     """Looks up how far groups are."""
 
     state: BrokerState
@@ -94,10 +94,6 @@ class GroupLags:
         """
         self._owed.clear()
         return self._catching_up.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._catching_up
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Each topic and group to look up; it forgets what was known of others."""

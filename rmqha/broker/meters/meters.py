@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.meters.latency import PutTimes
 from rmqha.durations import Durations
-from rmqha.periodic import Job, Periodic, in_slices
+from rmqha.periodic import NodePart, Periodic, in_slices
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.unit_files import Tally
@@ -127,7 +127,7 @@ class Flow(Meter):
 
 
 @define(eq=False)
-class Meters:
+class Meters(NodePart):
     """All that is counted on a broker.
 
     @ivar today: Which day it is where the operator is.
@@ -181,11 +181,6 @@ class Meters:
         """Begin to sample: counts every L{TICK} seconds, the day's end every second."""
         self._ticking.start(TICK, now=True)
         self._looking.start(1.0, now=True)
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._ticking
-        yield self._looking
 
     def watch(self, queues: ConsumeQueues) -> None:
         """Count what comes to queues from now on: what was sent to a master, or came to a slave.

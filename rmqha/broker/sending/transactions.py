@@ -26,7 +26,7 @@ from rmqha.errors import MessageIllegal, NotWritable, RecordCorrupt, RequestRefu
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.store.derived.outcomes import QUEUE
 from rmqha.store.store import STEP
 from rmqha.wire.log import properties
@@ -64,7 +64,7 @@ A_TURN = 64
 
 
 @define(eq=False)
-class Transactions:
+class Transactions(NodePart):
     """Ends half messages, and asks producers about those that stay open.
 
     @ivar may_see: Whether a client's account permits something of a topic.
@@ -104,10 +104,6 @@ class Transactions:
         """Start the checks of open half messages, at the interval that is configured now."""
         self._begin()
         self.state.current.changed.append(self._retime)
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._checking
 
     def stop(self) -> Deferred[None]:
         """Stop the checks.

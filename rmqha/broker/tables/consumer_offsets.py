@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
@@ -34,7 +34,7 @@ INTERVAL = 5.0
 """Most seconds from a commit to its being written; stock brokers' too."""
 
 
-class ConsumerOffsetTable:
+class ConsumerOffsetTable(NodePart):
     """The table of offsets, in messages.
 
     @ivar journal: What changed since that was written.
@@ -114,11 +114,6 @@ class ConsumerOffsetTable:
         @return: Fires when that is done, well or not.
         """
         return self.journal.stop().addCallback(lambda _: self.file.stop())
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self.file.job
-        yield from self.journal.jobs()
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """A group's offset in a queue; C{None} if it never had one."""

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job, cancelled
+from rmqha.periodic import Job, NodePart, cancelled
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.offset_segments import (
@@ -70,7 +70,7 @@ class Companion(Protocol):
 
 
 @define(eq=False)
-class OffsetJournal:
+class OffsetJournal(NodePart):
     """The journal of one table.
 
     @ivar folder: Where its files are.
@@ -111,6 +111,7 @@ class OffsetJournal:
 
     def __attrs_post_init__(self) -> None:
         self.job = Job("adding to the offset journal", self.clock, vital=True)
+        self.job.running = self.active
         self._writer = SegmentWriter(self.folder)
         self._quiet = RateLimitedLog(self._log, self.clock)
 
@@ -253,11 +254,6 @@ class OffsetJournal:
         ended = succeed(None) if self._writing is None else self._writing
         ended.addCallback(lambda _: self._write() if self._marks else None)
         return ended.addCallback(lambda _: self._writer.close())
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        if self.active:
-            yield self.job
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""

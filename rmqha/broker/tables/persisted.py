@@ -22,7 +22,7 @@ from rmqha.errors import StoreError
 from rmqha.logfiles import json_table
 from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.periodic import Job, cancelled
+from rmqha.periodic import Job, NodePart, cancelled
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
@@ -32,7 +32,7 @@ RETRY = 5.0
 """Seconds until a table that could not be written is tried again."""
 
 
-class Persisted:
+class Persisted(NodePart):
     """One table and its file.
 
     @ivar path: The file.

@@ -6,7 +6,7 @@ Source: docs/protocol/remoting.md, Tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, ClassVar, Generic, TypeVar
 
 from attrs import evolve
@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.persisted import Persisted
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting import json_body
@@ -29,7 +29,7 @@ MOST_MADE = 20_000
 may go on.  With three times as many of usual names a registration is still a frame."""
 
 
-class ConfigTable(Generic[Row, Body, Section]):
+class ConfigTable(NodePart, Generic[Row, Body, Section]):
     """Rows that administrators and clients make, and other brokers take over.
 
     @cvar NAME: The file's.
@@ -89,10 +89,6 @@ class ConfigTable(Generic[Row, Body, Section]):
         @return: Fires when that is done, well or not.
         """
         return self.file.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self.file.job
 
     # --- reading ------------------------------------------------------------------
 

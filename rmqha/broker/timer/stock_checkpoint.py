@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 from rmqha.broker.delay.delay_offsets import INTERVAL, LevelOffsets
 from rmqha.broker.state import BrokerState
 from rmqha.logfiles import json_table
-from rmqha.periodic import Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint
 from rmqha.wire.remoting.bodies.offsets import TimerProgress
 from rmqha.wire.store_layout import TIMER_CHECKPOINT
@@ -29,7 +29,7 @@ _FLUSHED = Struct(">8xq")
 
 
 @define(eq=False)
-class StockCheckpoint:
+class StockCheckpoint(NodePart):
     """Follows what is durable of the progress."""
 
     state: BrokerState

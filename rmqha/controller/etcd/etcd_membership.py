@@ -32,7 +32,7 @@ from rmqha.errors import ControllerUnanswered, NoController, RmqhaError
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.typed_table import Natural, value_of
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Periodic
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 from rmqha.wire.store_layout import OWN_FOLDER, REGISTERED
 
@@ -332,11 +332,6 @@ class EtcdMembership(SetMembership):
         if lease.led != epoch:
             return f"etcd has not said under this lease that master epoch {epoch} goes on"
         return ""
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._beating
-        yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
         """Without a lease this member cannot be elected, and acknowledges nothing; with an alarm

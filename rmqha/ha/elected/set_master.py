@@ -38,7 +38,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus, Waiting
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, NodePart, Periodic, cancelled
+from rmqha.periodic import NodePart, Periodic, cancelled
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.ha_v2 import FOLLOWERS, MAX_BODY, SlaveHandshake
@@ -360,11 +360,6 @@ class SetMaster(NodePart):
                     else "no other member can become master without loss"
                 ),
             )
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield from self.factory.jobs()
-        yield self._looking
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of the set."""

@@ -37,7 +37,7 @@ from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
 from rmqha.net.door import Door, host_of
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_frame import MAX_BODY, OBSERVER, OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
@@ -175,7 +175,7 @@ Lines about replicas that come and go, between two sweeps.
 """
 
 
-class MasterFactory(ServerFactory):
+class MasterFactory(ServerFactory, NodePart):
     """Serve one log to its replicas.
 
     @ivar log: What is served.
@@ -484,7 +484,7 @@ class MasterFactory(ServerFactory):
         """Too few replicas for a SYNC write, as if one were stored now."""
         needed = self.transfer.needed
         found = self._in_time(needed)
-        if found < needed:
+        if found < needed and not self.door.stopping:
             yield HealthReason(
                 "too-few-replicas",
                 f"{found} of {needed} replicas that a SYNC write waits for hold the log as it was "
@@ -507,10 +507,6 @@ class MasterFactory(ServerFactory):
             )
             count += not late and end - acked < transfer.fallbehind_max
         return count
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-        yield self._sweeping
 
     @property
     def connections(self) -> int:

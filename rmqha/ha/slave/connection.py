@@ -32,7 +32,7 @@ from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.tls.refusals import is_shaking_hands
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
-from rmqha.periodic import Periodic, cancelled
+from rmqha.periodic import NodePart, Periodic, cancelled
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.ha_frame import MAX_BODY, BodyPart, HaHeartbeat
@@ -103,7 +103,7 @@ class SetListener(typing.Protocol):
 
 @implementer(IFrameSink)
 @define(eq=False, kw_only=True)
-class SlaveProtocol(Protocol):
+class SlaveProtocol(Protocol, NodePart):
     """Follow one master over one connection.
 
     @ivar reportable: Up to where bytes may be reported as held.

@@ -8,7 +8,7 @@ compared on a connection, and never for an empty master.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import define, field
 from twisted.application.internet import ClientService
@@ -39,7 +39,7 @@ from rmqha.ha.slave.reconnect import (
 )
 from rmqha.ha.slave.repair import Divergence, Repair, remedy
 from rmqha.ha.states import SyncState
-from rmqha.periodic import Job, cancelled
+from rmqha.periodic import NodePart, cancelled
 
 UNREACHED = (
     ConnectError,
@@ -54,7 +54,7 @@ UNREACHED = (
 
 
 @define(eq=False, kw_only=True)
-class Follower(Service):
+class Follower(Service, NodePart):
     """Keep one slave's log equal to its master's.
 
     @ivar sync: What is known of the log and its master, and where that is.
@@ -129,11 +129,6 @@ class Follower(Service):
         if self._repairing is None:
             self._later = cancelled(self._later)
             self._leave().addCallback(lambda _: self._connect())
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again, while a master lets us in."""
-        if self.sync.connection is not None:
-            yield self.sync.connection.reporting
 
     # --- connecting -----------------------------------------------------------
 

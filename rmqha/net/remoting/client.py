@@ -23,6 +23,7 @@ from rmqha.net.remoting.connection import REQUEST_TIMEOUT, RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
+from rmqha.periodic import NodePart
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.signature import Credentials
 
@@ -81,7 +82,7 @@ class _Factory(Factory):
         return RemotingProtocol(self._connections, close_on_timeout=self._close_on_timeout)
 
 
-class RemotingClient:
+class RemotingClient(NodePart):
     """Ask brokers and name servers by their addresses.
 
     A connection stays until it is idle, or the peer closes it; the next request makes a new

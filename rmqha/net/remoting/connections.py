@@ -5,7 +5,7 @@ sweep.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from rmqha.net.door import Connection, Door
 from rmqha.net.lean_reactor import at_turn_end
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.remoting.outbox import Outbox
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import NodePart, Periodic
 from rmqha.wire.remoting.answers import Answer
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FRAME_LIMIT
@@ -103,7 +103,7 @@ class Handlers(Protocol[Asking]):
         """
 
 
-class Connections(Generic[Each]):
+class Connections(NodePart, Generic[Each]):
     """All connections of one side.
 
     @ivar door: Who is connected, and who may be.
@@ -267,9 +267,6 @@ class Connections(Generic[Each]):
         @return: Fires when the last one is gone.
         """
         return self.door.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        yield self._sweeping
 
     def status(self) -> dict[str, object]:
         """Numbers for a status page."""

@@ -18,6 +18,7 @@ from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.zero_copy_send import listen
+from rmqha.periodic import NodePart
 from rmqha.wire.ports import VIP_STEP
 
 
@@ -38,7 +39,7 @@ def listen_twice(
         raise
 
 
-class RemotingFactory(ServerFactory):
+class RemotingFactory(ServerFactory, NodePart):
     """Serve remoting on one port or several.
 
     @ivar connections: Those there are, with their counters, and the end of all.

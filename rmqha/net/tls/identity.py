@@ -25,7 +25,7 @@ from rmqha.config.settings import ClientAuth
 from rmqha.health import HealthReason
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.material import TlsFiles, TlsMaterial, seconds_left
-from rmqha.periodic import Job, Watch
+from rmqha.periodic import Watch
 
 LOOK_EVERY = 2.0
 """Seconds between two looks whether files were changed."""
@@ -216,10 +216,6 @@ class TlsIdentities(Watch):
 
     def look(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._look_at_all())
-
-    def jobs(self) -> Iterator[Job]:
-        if self.all:
-            yield self.looking
 
     def health(self) -> Iterator[HealthReason]:
         now = self.now()

@@ -14,9 +14,10 @@ from rmqha.net.tls.gate import ClearText, TlsGate
 from rmqha.net.tls.identity import TlsIdentities, TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
+from rmqha.periodic import NodePart
 
 
-class NodeTls:
+class NodeTls(NodePart):
     """Made before the files are read: C{identities.load} reads them, and says what is wrong.
 
     @ivar requests: Of requests to name servers, controllers and other brokers.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.durations import Durations
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.periodic import Job, Periodic, cancelled
+from rmqha.periodic import NodePart, Periodic, cancelled
 from rmqha.store.files.fsync import Fsync, close
 from rmqha.store.files.mapped import NO_DESCRIPTOR, OutOfDescriptors
 from rmqha.store.files.one_thread import ThreadNotStarted
@@ -41,7 +41,7 @@ class _Wait:
 
 
 @define(eq=False, kw_only=True)
-class Flusher:
+class Flusher(NodePart):
     """Moves one log's C{flushed} behind its C{end}.
 
     @ivar fsync: Makes files durable.
@@ -84,9 +84,6 @@ class Flusher:
         self.settings = settings
         if self._timed.running:
             self._timed.start(settings.flush_interval)
-
-    def jobs(self) -> Iterator[Job]:
-        yield self._timed
 
     def stop(self) -> Deferred[None]:
         """Flush what there is and end; waiting writes are answered.

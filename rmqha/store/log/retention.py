@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, Periodic, SingleRun, cancelled
+from rmqha.periodic import NodePart, Periodic, SingleRun, cancelled
 from rmqha.store.environment import StoreEnvironment, disk_use
 from rmqha.store.files.mapped import MappedFile, OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
@@ -58,7 +58,7 @@ def last_stored(file: MappedFile, now: float) -> float:
 
 
 @define(eq=False, kw_only=True)
-class Retention:
+class Retention(NodePart):
     """Looks after the disk of one store.
 
     @ivar dispatched: Up to where queues and index go.
@@ -106,9 +106,6 @@ class Retention:
         """Look at the disk now, and at everything each C{cleanResourceInterval}."""
         self.look()
         self._timed.start(self.settings.clean_interval)
-
-    def jobs(self) -> Iterator[Job]:
-        yield self._timed
 
     def stop(self) -> Deferred[None]:
         """Delete no more.

@@ -36,7 +36,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_KEY, STORE_KEY
 from rmqha.logfiles.published import first_record_sum, read_point
 from rmqha.logfiles.tail_crc import tail_crc
-from rmqha.periodic import SingleRun, cancelled
+from rmqha.periodic import NodePart, SingleRun, cancelled
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index, topic_index
@@ -175,7 +175,7 @@ def resume(
 
 
 @define(eq=False, kw_only=True)
-class Publisher:
+class Publisher(NodePart):
     """Keeps the point and the split index of one open store up to date.
 
     @ivar point: The last one written; at first that of L{resume}.

@@ -145,7 +145,7 @@ class RegistrationTests(BrokerTestCase):
         for _ in range(3):
             self.clock.advance(30)
             self.clock.advance(0)
-        job, *_ = self.registration.jobs()
+        job = self.registration._timed
         self.assertIn("failed 3 times in a row: ZeroDivisionError", unhealthy(job))
         patched.restore()
         self.clock.advance(30)
@@ -161,7 +161,7 @@ class RegistrationTests(BrokerTestCase):
         for _ in range(4):
             self.clock.advance(30)
             self.clock.advance(0)
-        job, *_ = self.registration.jobs()
+        job = self.registration._timed
         self.assertEqual((job.failures, job.runs), (0, 5))
 
     def test_not_listed(self) -> None:

@@ -119,7 +119,7 @@ class TablesTests(MetadataTestCase):
     def test_goes_on_after_an_error(self) -> None:
         """A round that fails is a failure of the job, and not the last one."""
         slave = self.slave()
-        job = next(slave.metadata.jobs())
+        job = slave.metadata._timed
         patched = self.patch(PlayedMaster, "connect", lambda *_: 1 / 0)
         for _ in range(3):
             self.round()

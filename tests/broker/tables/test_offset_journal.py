@@ -343,7 +343,7 @@ class CompactTests(JournalTestCase):
         for offset in (6, 7, 8):
             self.commit(offset)
             self.clock.advance(INTERVAL + 1)
-        self.assertEqual((self.segments, list(self.offsets.journal.jobs())), ([], []))
+        self.assertEqual((self.segments, self.offsets.journal.job.running), ([], False))
         self.assertEqual(self.offsets.journal.status()["pending"], 0)
 
 

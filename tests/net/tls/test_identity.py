@@ -179,7 +179,7 @@ class NodeTlsTests(SynchronousTestCase):
         self.assertIsNone(node.dialling.identity)
         self.assertIsNotNone(node.client_ports().refusal(True, "h"))
         self.assertIsNotNone(node.ha_port().refusal(True, "h"))
-        self.assertEqual((self.roles(), list(node.identities.jobs())), ([], []))
+        self.assertEqual((self.roles(), node.identities.looking.running), ([], False))
 
     def test_replication(self) -> None:
         """A certificate for replication alone opens the HA port for TLS, and dials clear."""

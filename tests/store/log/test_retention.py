@@ -15,6 +15,7 @@ from twisted.logger import capturedLogs
 
 from lab.harness.compare_stores import derived_faults
 from rmqha.logfiles.listing import file_name
+from rmqha.periodic import jobs_of
 from rmqha.store.environment import disk_use, local_hour
 from rmqha.store.files.mapped import MappedFile, OutOfDescriptors
 from rmqha.store.log import retention
@@ -509,7 +510,7 @@ class StopTests(RetentionTestCase):
             self.now, self.hour = BEGIN, 12
             store = self.made()
             self.pass_time(2.0)
-            (job,) = store.retention.jobs()
+            (job,) = jobs_of(store.retention)
             held = store.environment
             follow = store.retention.follow
 

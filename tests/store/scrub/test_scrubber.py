@@ -236,8 +236,7 @@ class FoundTests(ScrubTestCase):
         self.patch(os, "open", opening)
         scrubber = self.whole()
         self.assertEqual((len(refused), self.places(scrubber)), (5, []))
-        (job,) = scrubber.jobs()
-        self.assertEqual(job.failures, 0)
+        self.assertEqual(scrubber.looking.failures, 0)
         self.assertIsNotNone(scrubber.status()["lastPassAge"])
 
     def test_whole_crc(self) -> None:
@@ -348,7 +347,7 @@ class PaceTests(ScrubTestCase):
         """A rate of 0 switches it off."""
         scrubber = self.scrubber(scrub_rate=0)
         self.run_for(10)
-        self.assertEqual((scrubber.read, [job.active for job in scrubber.jobs()]), (0, [False]))
+        self.assertEqual((scrubber.read, scrubber.looking.running), (0, False))
 
     def test_interval(self) -> None:
         """The next pass begins when the interval is over."""
