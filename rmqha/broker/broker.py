@@ -338,13 +338,7 @@ class Broker(BrokerState, NodePart):
         )
         copies = Copies(
             self,
-            offsets=OffsetSync(
-                self.offsets,
-                clock,
-                self.in_thread,
-                known=self.knows,
-                owed=Owed(clock, store.queues.end),
-            ),
+            offsets=OffsetSync(self, Owed(self)),
             orders=self._orders,
             delays=self.levels.adopt,
             forget=self._deletion.forget,

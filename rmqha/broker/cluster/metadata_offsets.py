@@ -10,7 +10,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from attrs import define, evolve, field, frozen
@@ -20,9 +20,9 @@ from twisted.logger import Logger
 
 from rmqha.broker.cluster.metadata_rules import SHOWN
 from rmqha.broker.cluster.offsets_owed import OffsetMove, Owed, in_words
+from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 
 SLICE = 64
@@ -78,17 +78,13 @@ async def merge(
 class OffsetSync:
     """A slave's offsets and its master's.
 
-    @ivar known: Whether the master has a topic and a group, by names.
     @ivar owed: What is not to be given back any more when the master is set back.
     @ivar one_life: Whether what the master gave last, and what it gave before, are one process's.
     @ivar resets: How many offsets were set back as the master was.
     @ivar regressions: How many were not.
     """
 
-    offsets: ConsumerOffsetTable
-    clock: IReactorTime
-    in_thread: InThread
-    known: Callable[[str, str], bool]
+    state: BrokerState
     owed: Owed
     one_life: bool = field(default=False, init=False)
     resets: int = field(default=0, init=False)
@@ -100,7 +96,7 @@ class OffsetSync:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
 
     @property
     def holds_some(self) -> bool:
@@ -130,14 +126,14 @@ class OffsetSync:
         last, self.one_life = self._last, False
         moved = 0
         if last is not None:
-            change = await self.in_thread(taken_back, last.offset_table, table.offset_table)
+            change = await self.state.in_thread(taken_back, last.offset_table, table.offset_table)
             self.one_life = boot is not None and boot == self._boot and not _older(table, last)
             if self.one_life:
                 moved = self._follow(change, master)
             elif change.back:
                 self._refuse(change, boot, master)
-        moved += await merge(self.offsets, table.offset_table.items(), self.clock)
-        self.offsets.rest(evolve(table, offset_table={}))
+        moved += await merge(self.state.offsets, table.offset_table.items(), self.state.clock)
+        self.state.offsets.rest(evolve(table, offset_table={}))
         if boot is not None or last is None:
             self._last, self._boot = table, boot
         return moved
@@ -158,7 +154,7 @@ class OffsetSync:
         before = {key: given[key] for key in table.offset_table if key in given}
         after = {key: {**given.get(key, {}), **now} for key, now in table.offset_table.items()}
         moved = self._follow(taken_back(before, after), master)
-        moved += await merge(self.offsets, table.offset_table.items(), self.clock)
+        moved += await merge(self.state.offsets, table.offset_table.items(), self.state.clock)
         if self._last is not None:
             self._last.offset_table.update(after)
         return moved
@@ -167,12 +163,12 @@ class OffsetSync:
         """Within one life of a master's process nothing is lost: it was told to go back."""
         for step in change.back:
             topic, _, group = step.key.partition("@")
-            self.offsets.reset(group, topic, step.queue_id, step.after)
+            self.state.offsets.reset(group, topic, step.queue_id, step.after)
             self.owed.forget(step.key, step.queue_id)
-        removed = [key for key in change.gone if not self.known(*key.split("@", 1))]
+        removed = [key for key in change.gone if not self.state.knows(*key.split("@", 1))]
         for key in removed:
             topic, _, group = key.partition("@")
-            self.offsets.remove(group, topic)
+            self.state.offsets.remove(group, topic)
             self.owed.forget_all(key)
         if change.back:
             self.resets += len(change.back)

@@ -271,7 +271,7 @@ class Copies(NodePart):
             # Whether a master's table says so is for the next round to know.
             part.body = None
         if gone:
-            self.offsets.offsets.remove_topics(gone)
+            self.state.offsets.remove_topics(gone)
             self._log.info(
                 "Removed {count} topics, as master {master} did: {names}",
                 count=len(gone),

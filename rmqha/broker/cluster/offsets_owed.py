@@ -13,10 +13,10 @@ from typing import Any
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.metadata_rules import SHOWN
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
@@ -59,14 +59,12 @@ class OffsetMove:
 class Owed:
     """What consumers committed here and the master may not know.
 
-    @ivar queue_end: Just past the last message of a queue held here.
     @ivar committed: Offsets by queue id by C{topic@group}.
     @ivar changed: Called when they changed.
     @ivar returned: How many were given back.
     """
 
-    clock: IReactorTime
-    queue_end: Callable[[str, int], int]
+    state: BrokerState
     changed: Callable[[], None] = lambda: None
     committed: dict[str, dict[int, int]] = field(factory=dict)
     returned: int = field(default=0, init=False)
@@ -76,7 +74,7 @@ class Owed:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
 
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """A consumer committed an offset here."""
@@ -102,7 +100,7 @@ class Owed:
             theirs = table.offset_table.get(key, {}).get(queue_id, -1)
             if offset <= theirs:
                 self.forget(key, queue_id)
-            elif offset <= self.queue_end(key.partition("@")[0], queue_id):
+            elif offset <= self.state.store.queues.end(key.partition("@")[0], queue_id):
                 wanted.append(OffsetMove(key, queue_id, max(theirs, 0), offset))
         for start in range(0, len(wanted), WINDOW):
             window = wanted[start : start + WINDOW]

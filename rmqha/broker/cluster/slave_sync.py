@@ -22,7 +22,7 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -71,13 +71,11 @@ class OffsetFeed(NodePart):
 
     adopt: Callable[[bytes], Awaitable[None]]
     ended: Callable[[], None]
-    clock: IReactorTime
+    job: Job
     answers: int = field(default=0, init=False)
-    job: Job = field(init=False)
     _following: Deferred[None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.job = Job("following the master's consumer offsets", self.clock)
         self.job.running = False
 
     def start(self, connection: RemotingProtocol, version: str) -> None:
@@ -120,7 +118,7 @@ class OffsetFeed(NodePart):
                 # What is deleted goes in a round, after the topics and groups that it is of.
                 return
             version = told.offsets_version
-            await deferLater(self.clock, PAUSE, lambda: None)
+            await deferLater(self.job.clock, PAUSE, lambda: None)
 
     def _over(self, result: object, following: Deferred[None]) -> None:
         if following is not self._following:
@@ -184,14 +182,15 @@ class MetadataSync(NodePart):
         self._timed = Periodic(
             "copying the master's tables", self.copies.state.clock, self._due, vital=True
         )
-        self._feed = OffsetFeed(self._changed, self.hurry, self.copies.state.clock)
+        job = Job("following the master's consumer offsets", self.copies.state.clock)
+        self._feed = OffsetFeed(self._changed, self.hurry, job)
 
     # --- life -------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin: at once, if the master is known."""
         self.copies.load()
-        offsets = self.copies.offsets.offsets
+        offsets = self.copies.state.offsets
         if offsets.read is not None:
             self.copies.recall(offsets.read.by_clients)
         offsets.committed.append(self.copies.owed.note)

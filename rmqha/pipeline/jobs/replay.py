@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -61,59 +62,53 @@ def kept(properties: dict[str, str]) -> dict[str, str]:
     }
 
 
-@frozen
-class Resend:
-    """Sends the rows of one task, in their order.
+def resent(
+    options: SendOptions, to_topic: str | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Send the rows of one task, in their order, and tell what became of them.  A row whose column
+    C{skip} is not null is not sent, and that is its outcome.
 
-    @ivar options: How; the rates are this task's.
-    @ivar to_topic: The topic for all; C{None} for each its own.
+    @param options: How; the rates are this task's.
+    @param to_topic: The topic for all; C{None} for each its own.
     """
+    told: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    with Producer(options, fold=True) as producer:
+        for batch in batches:
+            taken: list[tuple[str, Outgoing]] = []
+            for row in batch.to_pylist():
+                topic, reason = row["topic"], row["skip"]
+                if reason is None:
+                    message = _message(row, to_topic)
+                    reason = _unsendable(message)
+                if reason is None:
+                    taken.append((topic, message))
+                else:
+                    told[topic, reason].update(messages=1, bytes=len(row["body"]))
+            codes = producer.send(message for _, message in taken)
+            for (topic, message), code in zip(taken, codes, strict=True):
+                outcome = f"{WEAK}{code}" if code else SENT
+                told[topic, outcome].update(messages=1, bytes=len(message.body))
+    settle()
+    yield pa.RecordBatch.from_pylist(
+        [
+            {"topic": topic, "outcome": outcome, **counts}
+            for (topic, outcome), counts in told.items()
+        ],
+        OUTCOMES,
+    )
 
-    options: SendOptions
-    to_topic: str | None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send, and tell what became of the rows.
-
-        A row whose column C{skip} is not null is not sent, and that is its outcome.
-        """
-        told: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        with Producer(self.options, fold=True) as producer:
-            for batch in batches:
-                taken: list[tuple[str, Outgoing]] = []
-                for row in batch.to_pylist():
-                    topic, reason = row["topic"], row["skip"]
-                    if reason is None:
-                        message = self.message(row)
-                        reason = _unsendable(message)
-                    if reason is None:
-                        taken.append((topic, message))
-                    else:
-                        told[topic, reason].update(messages=1, bytes=len(row["body"]))
-                codes = producer.send(message for _, message in taken)
-                for (topic, message), code in zip(taken, codes, strict=True):
-                    outcome = f"{WEAK}{code}" if code else SENT
-                    told[topic, outcome].update(messages=1, bytes=len(message.body))
-        settle()
-        yield pa.RecordBatch.from_pylist(
-            [
-                {"topic": topic, "outcome": outcome, **counts}
-                for (topic, outcome), counts in told.items()
-            ],
-            OUTCOMES,
-        )
-
-    def message(self, row: dict[str, Any]) -> Outgoing:
-        return Outgoing(
-            self.to_topic or row["topic"],
-            row["body"],
-            kept(parse(row["raw_properties"].encode())),
-            row["queue_id"],
-            # Queues of several topics may become one; each keeps its own order.
-            row["broker_name"] or "",
-            row["flag"],
-            row["sys_flag"] & COMPRESSION,
-        )
+def _message(row: dict[str, Any], to_topic: str | None) -> Outgoing:
+    return Outgoing(
+        to_topic or row["topic"],
+        row["body"],
+        kept(parse(row["raw_properties"].encode())),
+        row["queue_id"],
+        # Queues of several topics may become one; each keeps its own order.
+        row["broker_name"] or "",
+        row["flag"],
+        row["sys_flag"] & COMPRESSION,
+    )
 
 
 def _unsendable(message: Outgoing) -> str | None:
@@ -233,7 +228,7 @@ def replay(
     # A store's queue is a broker's; several stores' may have the same number.
     queues = frame.repartition(tasks, "topic", "broker_name", "queue_id")
     ordered = queues.sortWithinPartitions("broker_name", "physical_offset")
-    done = ordered.mapInArrow(Resend(share, to_topic), spark_schema(OUTCOMES))
+    done = ordered.mapInArrow(partial(resent, share, to_topic), spark_schema(OUTCOMES))
     with shown(spark):
         return Replayed(_outcomes(done.toArrow()), {})
 

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.cluster.slave_sync import PAUSE, WAIT
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from tests.broker.cluster.test_slave_sync import MetadataTestCase
@@ -108,7 +109,7 @@ class FeedTests(MetadataTestCase):
         """What was committed here stays, and goes to the master, where it lowers nothing."""
         self.offsets.commit("g", "Orders", 1, 9, "10.0.0.7:1")
         self.offsets.commit("g", "Orders", 0, 14, "10.0.0.7:1")
-        self.broker_of.metadata.copies.owed.queue_end = lambda topic, queue_id: 100
+        self.patch(ConsumeQueues, "end", lambda *_: 100)
         self.change("one-2", {"Orders@g": {0: 15}})
         self.round()
         self.assertEqual([told["commitOffset"] for told in self.master.told], ["9"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import define, evolve, field
@@ -44,13 +45,14 @@ class OffsetTestCase(LogTestCase):
 
     def begin(self) -> None:
         self.offsets = ConsumerOffsetTable(CheckedTables(self.folder()), self.clock, now)
-        self.sync = OffsetSync(
-            self.offsets,
-            self.clock,
-            now,
-            known=lambda topic, group: True,
-            owed=Owed(self.clock, lambda topic, queue_id: 1000),
+        state: Any = SimpleNamespace(
+            offsets=self.offsets,
+            clock=self.clock,
+            in_thread=now,
+            knows=lambda topic, group: True,
+            store=SimpleNamespace(queues=SimpleNamespace(end=lambda topic, queue_id: 1000)),
         )
+        self.sync = OffsetSync(state, Owed(state))
 
     def ours(self) -> dict[str, dict[int, int]]:
         return {key: queues for key, queues in self.offsets.table().offset_table.items() if queues}

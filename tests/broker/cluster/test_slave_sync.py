@@ -14,6 +14,7 @@ from rmqha.broker.broker import Broker
 from rmqha.errors import DiskFull
 from rmqha.logfiles import json_table
 from rmqha.logfiles.published import DeletedTopic
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -651,7 +652,7 @@ class OffsetsTests(MetadataTestCase):
 
     def queues_end(self, offset: int) -> None:
         """Let the slave have that many messages in each queue."""
-        self.serving.metadata.copies.owed.queue_end = lambda topic, queue_id: offset
+        self.patch(ConsumeQueues, "end", lambda *_: offset)
 
     def offsets(self) -> dict[int, int]:
         return self.serving.offsets.queues("g", "Orders")

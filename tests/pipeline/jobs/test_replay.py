@@ -18,7 +18,7 @@ from tests.support.spark_needs import need_java
 try:
     import pyarrow as pa
 
-    from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, Resend, kept, marked, replay, shared
+    from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, kept, marked, replay, resent, shared
     from rmqha.pipeline.producing.settings import SendOptions
     from rmqha.wire.names import is_system_topic
     from tests.support.spark import session
@@ -52,8 +52,7 @@ class ResendTests(SynchronousTestCase):
     def resend(self, *rows: dict[str, Any], to: str | None = None) -> dict[tuple[str, str], Any]:
         """Send rows, and return messages and bytes by topic and outcome."""
         batches = [pa.RecordBatch.from_pylist([each]) for each in rows]
-        work = Resend(SendOptions(name_server=(self.broker.address,)), to)
-        (told,) = work(batches)
+        (told,) = resent(SendOptions(name_server=(self.broker.address,)), to, batches)
         return {
             (each["topic"], each["outcome"]): (each["messages"], each["bytes"])
             for each in told.to_pylist()
