@@ -11,31 +11,29 @@ from __future__ import annotations
 
 import errno as errnos
 import os
-from typing import ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from attrs import field, frozen
 
 
-@frozen
-class _Fields:
-    """What a sentence may name."""
-
-    error: RmqhaError
-
-    def __getitem__(self, name: str) -> object:
-        return getattr(self.error, name)
-
-
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class RmqhaError(Exception):
-    """The root of all errors raised on purpose.
+    """The root of all errors raised on purpose; each is a frozen class of attrs.
 
     @cvar sentence: What it says, with its fields in braces; who has to say more writes C{__str__}.
     """
 
     sentence: ClassVar[str] = ""
 
+    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        if vars(cls).get("__annotations__"):
+            frozen(cls, kw_only=kw_only, slots=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args
+
     def __str__(self) -> str:
-        return self.sentence.format_map(_Fields(self)) if self.sentence else super().__str__()
+        return self.sentence.format_map(vars(self)) if self.sentence else super().__str__()
 
 
 # --- the wire ---------------------------------------------------------------
@@ -45,7 +43,6 @@ class ProtocolViolation(RmqhaError):
     """A peer sent what the protocol does not allow; the connection ends."""
 
 
-@frozen
 class FrameSizeOutOfRange(ProtocolViolation):
     """A transfer header announces a body that is negative or above the limit."""
 
@@ -54,7 +51,6 @@ class FrameSizeOutOfRange(ProtocolViolation):
     limit: int
 
 
-@frozen
 class FrameOffsetMismatch(ProtocolViolation):
     """A frame does not continue the stream: a gap, or an overlap."""
 
@@ -83,7 +79,6 @@ _UNHEARD = {
 """Why a slave is not heard, in words, by reason."""
 
 
-@frozen
 class HandshakeRejected(ProtocolViolation):
     """A slave of HA protocol v2 is not who it should be, or speaks out of turn.
 
@@ -101,12 +96,10 @@ class HandshakeRejected(ProtocolViolation):
         )
 
 
-@frozen
 class RemotingFrameError(ProtocolViolation):
     """A frame of the remoting protocol that cannot be read, and nothing behind it can be."""
 
 
-@frozen
 class HeaderUndecodable(RemotingFrameError):
     """The bytes of a remoting header are not what its type says."""
 
@@ -115,7 +108,6 @@ class HeaderUndecodable(RemotingFrameError):
     reason: str
 
 
-@frozen
 class HeaderTooCostly(RemotingFrameError):
     """A remoting header would take longer to read than any that a client needs.
 
@@ -128,7 +120,6 @@ class HeaderTooCostly(RemotingFrameError):
     unit: str
 
 
-@frozen
 class HeaderFieldInvalid(RmqhaError):
     """A field of a command's custom header is missing or of the wrong kind.
 
@@ -150,7 +141,6 @@ class HeaderFieldInvalid(RmqhaError):
         return f"{text}: {self.value[:64]!r} is not {self.expected}"
 
 
-@frozen
 class ExpressionInvalid(RmqhaError):
     """A consumer's SQL92 filter cannot be read, or makes no sense.
 
@@ -162,7 +152,6 @@ class ExpressionInvalid(RmqhaError):
     fault: str
 
 
-@frozen
 class BodyInvalid(RmqhaError):
     """The body of a remoting command is not what its code asks for.
 
@@ -174,7 +163,6 @@ class BodyInvalid(RmqhaError):
     reason: str
 
 
-@frozen
 class NoController(RmqhaError):
     """Nobody leads the controllers, or whoever does is not reached."""
 
@@ -185,7 +173,6 @@ class NoController(RmqhaError):
         return f"no controller of {', '.join(self.addresses)} leads: {self.reason}"
 
 
-@frozen
 class ControllerRefused(RmqhaError):
     """The controller that leads said no.
 
@@ -211,7 +198,6 @@ class ElectionPaused(ControllerRefused):
     )
 
 
-@frozen
 class ControllerUnanswered(RmqhaError):
     """The controller that leads was asked and did not answer: nobody knows whether it did what was
     asked.
@@ -223,7 +209,6 @@ class ControllerUnanswered(RmqhaError):
     reason: str
 
 
-@frozen
 class RequestRefused(RmqhaError):
     """A request is answered with a code other than success.
 
@@ -241,8 +226,7 @@ class RequestRefused(RmqhaError):
         return f"{what} was answered with code {self.code}: {self.remark}"
 
 
-@frozen(kw_only=True)
-class AccessDenied(RequestRefused):
+class AccessDenied(RequestRefused, kw_only=True):
     """Access control refuses a request.
 
     @ivar account: The access key that it came with; empty for none.
@@ -256,7 +240,6 @@ class AccessDenied(RequestRefused):
         return f"{self.account or 'no access key'}: {self.reason}"
 
 
-@frozen
 class RemotingTimeout(RmqhaError):
     """A request was not answered in time."""
 
@@ -266,7 +249,6 @@ class RemotingTimeout(RmqhaError):
     address: str
 
 
-@frozen
 class MasterLeft(RmqhaError):
     """A master went away while its log was compared."""
 
@@ -276,7 +258,6 @@ class MasterLeft(RmqhaError):
     reason: str
 
 
-@frozen
 class MasterUnidentified(RmqhaError):
     """A master's client port did not say whose it is, and TLS may be said to a broker of ours
     alone.
@@ -291,7 +272,6 @@ class MasterUnidentified(RmqhaError):
     reason: str
 
 
-@frozen
 class RemotingUnreachable(RmqhaError):
     """There is no connection to a peer, and none could be made."""
 
@@ -307,7 +287,6 @@ class StoreError(RmqhaError):
     """Something about our own files."""
 
 
-@frozen
 class RecordCorrupt(StoreError):
     """The bytes at a physical offset are not a whole, valid record.
 
@@ -325,7 +304,6 @@ class RecordCorrupt(StoreError):
         return f"no valid record at byte {self.offset}: {self.reason}{more}"
 
 
-@frozen
 class MessageIllegal(StoreError):
     """A message cannot be stored as it is.
 
@@ -338,7 +316,6 @@ class MessageIllegal(StoreError):
     limit: int
 
 
-@frozen
 class NotWritable(StoreError):
     """The store takes no writes now."""
 
@@ -347,7 +324,6 @@ class NotWritable(StoreError):
     reason: str
 
 
-@frozen
 class TooFewInSync(NotWritable):
     """The SyncStateSet has fewer members than a write needs.
 
@@ -362,7 +338,6 @@ class TooFewInSync(NotWritable):
     needed: int
 
 
-@frozen
 class TwinMaster(RmqhaError):
     """A master must not start beside another live one of its name.
 
@@ -383,7 +358,6 @@ class TwinMaster(RmqhaError):
     other_epoch: int
 
 
-@frozen
 class StoreLocked(StoreError):
     """Another process holds the store's lock."""
 
@@ -391,7 +365,6 @@ class StoreLocked(StoreError):
     path: str
 
 
-@frozen
 class LogCorrupt(StoreError):
     """A corruption of the log is followed by a valid record: it is no torn tail."""
 
@@ -405,7 +378,6 @@ class LogCorrupt(StoreError):
     next_valid: int
 
 
-@frozen
 class LogShortened(StoreError):
     """The log ends before where it was on the disk once: bytes, or files, are missing."""
 
@@ -422,14 +394,12 @@ class LogShortened(StoreError):
         )
 
 
-@frozen
 class TailNotFetched(LogShortened):
     """The same, and replicas that could be asked did not give what is missing; they are asked again
     at the next start.
     """
 
 
-@frozen
 class DiskFull(StoreError):
     """The disk has no room for the next step of the log."""
 
@@ -438,7 +408,6 @@ class DiskFull(StoreError):
     wanted: int
 
 
-@frozen
 class FlushFailed(StoreError):
     """An fsync failed.  It is final: what the kernel dropped cannot be told."""
 
@@ -447,7 +416,6 @@ class FlushFailed(StoreError):
     error: str
 
 
-@frozen
 class FileUnreadable(StoreError):
     """The system does not let a file be read.  What is in it is not known then: it is neither
     damaged nor gone, and no older version takes its place.
@@ -467,7 +435,6 @@ class FileUnreadable(StoreError):
         )
 
 
-@frozen
 class TableUnreadable(StoreError):
     """Neither a JSON table nor its C{.bak} makes sense."""
 
@@ -476,7 +443,6 @@ class TableUnreadable(StoreError):
     reason: str
 
 
-@frozen
 class PointInvalid(StoreError):
     """What is published beside a log cannot be read."""
 
@@ -484,7 +450,6 @@ class PointInvalid(StoreError):
     reason: str
 
 
-@frozen
 class NotAStore(StoreError):
     """A path given as a store is not one."""
 
@@ -493,7 +458,6 @@ class NotAStore(StoreError):
     reason: str
 
 
-@frozen
 class Refused(StoreError):
     """An operation on a store is refused because it could lose data."""
 
@@ -505,7 +469,6 @@ class Refused(StoreError):
 # --- shutdown ---------------------------------------------------------------
 
 
-@frozen
 class ShutdownFailed(RmqhaError):
     """Steps of a shutdown failed; the others were taken, and each error is in the log."""
 
@@ -523,7 +486,6 @@ class ConfigError(RmqhaError):
     """The configuration cannot be used."""
 
 
-@frozen
 class BadValue(ConfigError):
     """A key's value is not allowed.
 
@@ -547,7 +509,6 @@ class PipelineError(RmqhaError):
     """A log cannot be read as it was asked for."""
 
 
-@frozen
 class ColumnUnknown(PipelineError):
     """A column that the table does not have.
 
@@ -565,7 +526,6 @@ class ColumnUnknown(PipelineError):
 # --- sending from the pipeline ----------------------------------------------
 
 
-@frozen
 class ExtraMissing(PipelineError):
     """What is wanted needs an extra that is not installed."""
 

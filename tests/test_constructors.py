@@ -33,9 +33,16 @@ def decorator_of(node: ast.ClassDef) -> ast.expr | None:
     return None
 
 
-def says(call: ast.expr | None, name: str, value: bool) -> bool:
-    """Whether a call has a keyword with this value."""
-    return isinstance(call, ast.Call) and any(
+def is_error(node: ast.ClassDef) -> bool:
+    """Whether a class says a sentence: below C{RmqhaError} that makes a constructor too."""
+    return bool(node.bases) and any(
+        ast.unparse(each).startswith(("sentence = ", "def __str__")) for each in node.body
+    )
+
+
+def says(call: ast.AST | None, name: str, value: bool) -> bool:
+    """Whether a call, or a class, has a keyword with this value."""
+    return isinstance(call, ast.Call | ast.ClassDef) and any(
         each.arg == name and isinstance(each.value, ast.Constant) and each.value.value is value
         for each in call.keywords
     )
@@ -44,14 +51,14 @@ def says(call: ast.expr | None, name: str, value: bool) -> bool:
 def positional(node: ast.ClassDef) -> int:
     """How many parameters a class's constructor takes by position; of its own, not its bases'."""
     made = decorator_of(node)
-    if made is None:
-        inits = [
-            each.args
-            for each in node.body
-            if isinstance(each, ast.FunctionDef) and each.name == "__init__"
-        ]
+    inits = [
+        each.args
+        for each in node.body
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    ]
+    if made is None and (inits or not is_error(node)):
         return sum(len(each.posonlyargs) + len(each.args) - 1 for each in inits)
-    if says(made, "kw_only", True):
+    if says(made or node, "kw_only", True):
         return 0
     return sum(
         isinstance(each, ast.AnnAssign)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from attrs import frozen
-
 from rmqha.errors import RmqhaError, StoreError
 
 
-@frozen(kw_only=True)
-class ReceiveStopped(StoreError):
+class ReceiveStopped(StoreError, kw_only=True):
     """The master's log does not go on where the archive ends.
 
     @ivar state: What that is called: C{diverged}, C{below-min}, C{ahead}, ...
@@ -33,7 +30,6 @@ class ReceiveStopped(StoreError):
         return text
 
 
-@frozen
 class FileSizeUnknown(RmqhaError):
     """A new archive needs the size of the master's log files, and the master did not tell it.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import treq
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.task import deferLater
 
 from rmqha.config.settings import ADMIN_PORT_STEP
@@ -40,7 +40,6 @@ COMMAND = (
 T = TypeVar("T")
 
 
-@frozen
 class LocalNodeFailed(RmqhaError):
     """A command did not see what it should of a node.
 

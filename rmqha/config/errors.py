@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import ConfigError
 
 
-@frozen
 class UnknownKey(ConfigError):
     """A key nobody knows.
 
@@ -25,7 +22,6 @@ class UnknownKey(ConfigError):
         return f"{where}unknown key {self.key}{hint}"
 
 
-@frozen
 class Unsupported(ConfigError):
     """A RocketMQ key that would change safety or meaning, and that we do not support.
 
@@ -43,7 +39,6 @@ class Unsupported(ConfigError):
         return f"{where}{self.key}={self.value} is not supported: {self.reason}"
 
 
-@frozen
 class MalformedLine(ConfigError):
     """A line, or a C{--set}, that is not C{key=value}.
 
@@ -55,7 +50,6 @@ class MalformedLine(ConfigError):
     where: str
 
 
-@frozen
 class ConfigUnreadable(ConfigError):
     """The configuration file cannot be read.
 
@@ -67,7 +61,6 @@ class ConfigUnreadable(ConfigError):
     reason: str
 
 
-@frozen
 class ConfigProblems(ConfigError):
     """All that is wrong with a configuration, at once.
 

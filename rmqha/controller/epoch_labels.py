@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
-
 from rmqha.errors import StoreError
 from rmqha.wire.ha_v2 import EpochLabel
 
 Labels = tuple[EpochLabel, ...]
 
 
-@frozen
 class EpochLabelBehind(StoreError):
     """A label that is to follow another is not above it, or starts before it."""
 

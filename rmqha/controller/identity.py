@@ -26,7 +26,6 @@ _MARK = "#"
 _MOST_DIGITS = 19
 
 
-@frozen
 class IdentityInvalid(StoreError):
     """The file that says which member of its set a store belongs to cannot be read, or speaks of
     another set.

@@ -26,7 +26,6 @@ from rmqha.wire.remoting.headers.controller import EpochCacheRequest
 from rmqha.wire.remoting.json_body import read
 
 
-@frozen
 class MemberLivesElsewhere(RmqhaError):
     """The id of a member is alive at another address than this node's.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from twisted.internet.task import deferLater
 
 from rmqha.errors import RmqhaError
@@ -160,7 +160,6 @@ class ComparisonProtocol(Observer):
         self._finish(True)
 
 
-@frozen
 class NothingCommon(RmqhaError):
     """A log and a master's have no byte that could be compared.
 

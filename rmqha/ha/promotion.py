@@ -512,7 +512,6 @@ def _now(deferred: Deferred[T]) -> T:
     return result
 
 
-@frozen
 class NotSound(StoreError):
     """A log that was read as a whole has faults."""
 

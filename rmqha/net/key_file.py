@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from attrs import frozen
 
 from rmqha.errors import ConfigError
 
@@ -28,7 +27,6 @@ MOST = 16 << 20
 """Most bytes of such a file."""
 
 
-@frozen
 class KeyFileInvalid(ConfigError):
     """A file of keys cannot be used as it is.
 

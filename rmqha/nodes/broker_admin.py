@@ -68,7 +68,6 @@ WHAT_TO_DO: dict[int, str] = {
 """By what it answers."""
 
 
-@frozen
 class BrokerRefused(RmqhaError):
     """A request was answered with a code that is none of success."""
 
@@ -85,7 +84,6 @@ class BrokerRefused(RmqhaError):
         )
 
 
-@frozen
 class NotMaster(RmqhaError):
     """A write is for a master, and this broker is none.
 
@@ -102,7 +100,6 @@ class NotMaster(RmqhaError):
         return f"{self.address} is a slave of {self.name}, which takes no writes: {known}"
 
 
-@frozen
 class AnswerUnreadable(RmqhaError):
     """What a broker answered is not what was asked for."""
 

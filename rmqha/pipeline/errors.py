@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import PipelineError
 
 
-@frozen
 class OptionInvalid(PipelineError):
     """An option's value is not allowed."""
 
@@ -17,7 +14,6 @@ class OptionInvalid(PipelineError):
     allowed: str
 
 
-@frozen
 class OptionUnknown(PipelineError):
     """An option that does not exist.
 
@@ -32,7 +28,6 @@ class OptionUnknown(PipelineError):
         return f"unknown option {self.option}{hint}"
 
 
-@frozen
 class OptionMissing(PipelineError):
     """A required option was not given."""
 
@@ -41,7 +36,6 @@ class OptionMissing(PipelineError):
     reason: str
 
 
-@frozen
 class ColumnOfOtherType(PipelineError):
     """A schema asks for a column with another type than it has."""
 
@@ -51,7 +45,6 @@ class ColumnOfOtherType(PipelineError):
     type: str
 
 
-@frozen
 class JavaMissing(PipelineError):
     """Spark needs a Java, and none was found."""
 
@@ -59,7 +52,6 @@ class JavaMissing(PipelineError):
     looked: str
 
 
-@frozen
 class JobFailed(PipelineError):
     """A Spark job failed, in a task or before.
 
@@ -70,7 +62,6 @@ class JobFailed(PipelineError):
     reason: str
 
 
-@frozen
 class NotNext(PipelineError):
     """Rows do not continue what a table holds: some would be lost, or come twice."""
 
@@ -85,7 +76,6 @@ class NotNext(PipelineError):
     start: int
 
 
-@frozen
 class TableRefused(PipelineError):
     """A table cannot be written to, or cannot be changed as requested."""
 
@@ -94,7 +84,6 @@ class TableRefused(PipelineError):
     reason: str
 
 
-@frozen
 class DigestsInvalid(PipelineError):
     """A file of digests of a log's chunks cannot be used."""
 
@@ -102,7 +91,6 @@ class DigestsInvalid(PipelineError):
     reason: str
 
 
-@frozen
 class NothingInCommon(PipelineError):
     """Copies that should be compared have no byte in common."""
 
@@ -113,7 +101,6 @@ class NothingInCommon(PipelineError):
     high: int
 
 
-@frozen
 class ColumnNeeded(PipelineError):
     """Rows that should be sent as messages lack a column."""
 
@@ -126,7 +113,6 @@ class ColumnNeeded(PipelineError):
         )
 
 
-@frozen
 class ColumnNotOfType(PipelineError):
     """A column of rows that should be sent as messages has the wrong type."""
 

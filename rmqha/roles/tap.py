@@ -12,7 +12,6 @@ from pathlib import Path
 from signal import SIGHUP, signal
 from typing import Any, cast
 
-from attrs import frozen
 from twisted.application.service import IService
 from twisted.logger import ILogObserver
 from twisted.python import usage
@@ -46,7 +45,6 @@ ROLES = {
 """Each role's service, by dotted name: a process imports only the one it runs."""
 
 
-@frozen
 class MasterPortUnknown(RmqhaError):
     """It cannot be told whether a port is for a master's clients or for its slaves.
 

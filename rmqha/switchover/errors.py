@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import RmqhaError
 
 
@@ -11,7 +9,6 @@ class SwitchoverError(RmqhaError):
     """A change of roles cannot begin, or stands still."""
 
 
-@frozen
 class PairUnfit(SwitchoverError):
     """Two brokers cannot change their roles."""
 
@@ -19,7 +16,6 @@ class PairUnfit(SwitchoverError):
     reason: str
 
 
-@frozen
 class NotSeen(SwitchoverError):
     """What a step is for did not come in time."""
 
@@ -29,7 +25,6 @@ class NotSeen(SwitchoverError):
     seen: str
 
 
-@frozen
 class ActFailed(SwitchoverError):
     """A command that was given for a step failed."""
 
@@ -38,7 +33,6 @@ class ActFailed(SwitchoverError):
     ended: str
 
 
-@frozen
 class Interrupted(SwitchoverError):
     """Somebody ended a change of roles while a command ran, which was waited for."""
 

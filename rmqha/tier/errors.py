@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import RmqhaError
 
 
@@ -11,7 +9,6 @@ class TierError(RmqhaError):
     """What is wrong with a tier, or with the way to it."""
 
 
-@frozen
 class TierPlaceInvalid(TierError):
     """A URL is of no file system or object store.
 
@@ -23,7 +20,6 @@ class TierPlaceInvalid(TierError):
     reason: str
 
 
-@frozen
 class TierMissing(TierError):
     """There is no tier where one is to be read.
 
@@ -37,7 +33,6 @@ class TierMissing(TierError):
     url: str
 
 
-@frozen
 class TierUnreachable(TierError):
     """The object store does not do what it is asked for: it does not answer, or does not let us."""
 
@@ -46,7 +41,6 @@ class TierUnreachable(TierError):
     reason: str
 
 
-@frozen
 class TierRefused(TierUnreachable):
     """It will not before a person has changed something."""
 
@@ -54,7 +48,6 @@ class TierRefused(TierUnreachable):
     mend: str
 
 
-@frozen
 class TierManifestInvalid(TierError):
     """What says what a file in a tier must be cannot be read."""
 
@@ -63,7 +56,6 @@ class TierManifestInvalid(TierError):
     reason: str
 
 
-@frozen
 class TierObjectSize(TierError):
     """An object has not the size of the log file that it was: it was cut, replaced or removed.
 
@@ -79,7 +71,6 @@ class TierObjectSize(TierError):
         return f"{self.object} {found}, {self.expected} bytes were uploaded: it is damaged"
 
 
-@frozen
 class TierBytesChanged(TierError):
     """Bytes of an object are others than those that were uploaded."""
 
@@ -94,7 +85,6 @@ class TierBytesChanged(TierError):
     expected: int
 
 
-@frozen
 class TierOfAnotherLog(TierError):
     """A tier and a store have not the same log.
 
@@ -113,7 +103,6 @@ class TierOfAnotherLog(TierError):
     ours: str
 
 
-@frozen
 class LogFileShort(TierError):
     """A full log file of a store lacks bytes at its end."""
 
@@ -123,7 +112,6 @@ class LogFileShort(TierError):
     expected: int
 
 
-@frozen
 class LogCutMeanwhile(TierError):
     """A log was cut back while one of its files was uploaded."""
 

@@ -37,7 +37,6 @@ Said = HaHeartbeat | BodyPart | HandshakeAnswer | TransferHeader
 """What a master says."""
 
 
-@frozen
 class EpochLabelWentBack(ProtocolViolation):
     """A master tells of a label that cannot be one of its log, by what it told before on the same
     connection, or by where its bytes end.
@@ -56,7 +55,6 @@ class EpochLabelWentBack(ProtocolViolation):
     end: int
 
 
-@frozen
 class HandshakeUnexpected(ProtocolViolation):
     """A message of HA protocol v2 does not come where it may."""
 

@@ -57,7 +57,6 @@ MAX_LABELS = (BUFFER - ANSWER_HEADER.size) // LABEL.size
 """Most labels of an answer."""
 
 
-@frozen
 class HaStateUnexpected(ProtocolViolation):
     """A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks
     another protocol, such as the classic one.
@@ -70,7 +69,6 @@ class HaStateUnexpected(ProtocolViolation):
     state: int
 
 
-@frozen
 class EpochLabelsMisshapen(ProtocolViolation):
     """The answer to a handshake of HA protocol v2 announces a part of an epoch label."""
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.net.key_file import KeyFileInvalid
 
 
-@frozen
 class AclInvalid(KeyFileInvalid):
     """Accounts cannot be used as they are written."""

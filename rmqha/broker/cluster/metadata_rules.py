@@ -42,7 +42,6 @@ MOST_LEVELS = 1024
 B = TypeVar("B", bound=AttrsInstance)
 
 
-@frozen
 class MetadataRefused(RmqhaError):
     """A table of the master is not believed; the one held here stays."""
 
@@ -51,7 +50,6 @@ class MetadataRefused(RmqhaError):
     reason: str
 
 
-@frozen
 class AnotherBroker(MetadataRefused):
     """It is a table of another broker or cluster."""
 

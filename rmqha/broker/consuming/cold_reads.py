@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from attrs import frozen
-
 from rmqha.errors import RmqhaError
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.store_layout import UNIT_SIZE
@@ -30,7 +28,6 @@ Place = tuple[int, int]
 """Where a piece of a file begins, and its size."""
 
 
-@frozen
 class NotInMemory(RmqhaError):
     """What is wanted is not in the page cache.
 

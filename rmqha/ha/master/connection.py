@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
 from twisted.internet.interfaces import (
     IDelayedCall,
     IHandshakeListener,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory
 
 
-@frozen
 class LogLost(StoreError):
     """The bytes a replica needs next were deleted; it cannot go on from where it is."""
 

@@ -54,7 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ProtocolViolation
@@ -94,7 +94,6 @@ _REJECTED = {
 """Why a report is rejected, in words, by reason."""
 
 
-@frozen
 class ReportRejected(ProtocolViolation):
     """An offset report is not one an honest slave could send."""
 

@@ -33,8 +33,7 @@ from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.store_layout import FOLLOWED, OWN_FOLDER
 
 
-@frozen(kw_only=True)
-class HeldForAnotherMaster(StoreError):
+class HeldForAnotherMaster(StoreError, kw_only=True):
     """A log must not be cut as one master wants it, because the bytes were reported to another one
     as held.
 

@@ -44,7 +44,6 @@ LONGEST_TEXT = 200
 """Most characters of a bad answer that an error shows."""
 
 
-@frozen
 class RuntimeInfoInvalid(ProtocolViolation):
     """A broker's runtime information (request 28) does not tell what was asked for."""
 

@@ -171,7 +171,6 @@ class ConnectionEnded(ConnectionLost, RmqhaError):
         return f"the connection to {self.address} ended: {self.cause}"
 
 
-@frozen
 class PeerNotReading(ProtocolViolation):
     """A peer asks and does not read the answers."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import RmqhaError
 
 
-@frozen
 class TlsFilesInvalid(RmqhaError):
     """A key or certificates cannot be used.
 
@@ -19,7 +16,6 @@ class TlsFilesInvalid(RmqhaError):
     reason: str
 
 
-@frozen
 class TlsRefused(RmqhaError):
     """A connection ended because of TLS, or because it spoke none.
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import PipelineError
 
 
-@frozen
 class DataLost(PipelineError):
     """Retention deleted bytes that should be read; C{failOnDataLoss=false} skips them."""
 
@@ -19,7 +16,6 @@ class DataLost(PipelineError):
     end: int
 
 
-@frozen
 class LogCutBack(PipelineError):
     """A log was cut back below what is being read or was read: rows came from bytes that are gone.
 
@@ -38,7 +34,6 @@ class LogCutBack(PipelineError):
     position: int
 
 
-@frozen
 class NotThisLog(PipelineError):
     """A position belongs to another log."""
 
@@ -55,7 +50,6 @@ class NotThisLog(PipelineError):
         )
 
 
-@frozen
 class LogOfAnotherBroker(PipelineError):
     """A position belongs to another broker's log."""
 
@@ -71,7 +65,6 @@ class LogOfAnotherBroker(PipelineError):
     found: str
 
 
-@frozen
 class LogEndsBefore(PipelineError):
     """A log ends before the place up to which it was read."""
 
@@ -86,7 +79,6 @@ class LogEndsBefore(PipelineError):
     end: int
 
 
-@frozen
 class LogCopiedAnew(PipelineError):
     """A slave put its log aside while it was read, and copies it again.
 
@@ -103,7 +95,6 @@ class LogCopiedAnew(PipelineError):
     position: int
 
 
-@frozen
 class CopyBehind(PipelineError):
     """A copy of a log ends before the bytes that should be read."""
 
@@ -113,7 +104,6 @@ class CopyBehind(PipelineError):
     end: int
 
 
-@frozen
 class StoresDiffer(PipelineError):
     """A stream is continued without a store for which its checkpoint has a position."""
 
@@ -125,7 +115,6 @@ class StoresDiffer(PipelineError):
         return f"store {self.store} is in the checkpoint but was not given; given: {names}"
 
 
-@frozen
 class SameLog(PipelineError):
     """Two stores of one query are copies of one log: every row would come twice."""
 
@@ -135,7 +124,6 @@ class SameLog(PipelineError):
     offset: int
 
 
-@frozen
 class NoPublishedPoint(PipelineError):
     """A stream reads a store that does not publish how far its log is final."""
 
@@ -146,7 +134,6 @@ class NoPublishedPoint(PipelineError):
     path: str
 
 
-@frozen
 class PublishedPointStale(PipelineError):
     """The log changed since rmqha closed the store: another broker had it.
 
@@ -165,7 +152,6 @@ class PublishedPointStale(PipelineError):
         )
 
 
-@frozen
 class RangeBroken(PipelineError):
     """A range of the log cannot be read to its end."""
 
@@ -176,7 +162,6 @@ class RangeBroken(PipelineError):
     reason: str
 
 
-@frozen
 class QueueGap(PipelineError):
     """A queue's offsets leap, and that is not allowed (C{failOnQueueGap})."""
 
@@ -191,7 +176,6 @@ class QueueGap(PipelineError):
     found: int
 
 
-@frozen
 class PositionInvalid(PipelineError):
     """A position in a checkpoint cannot be understood."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import PipelineError
 
 
-@frozen
 class NoRoute(PipelineError):
     """No name server has a route for a topic."""
 
@@ -17,7 +14,6 @@ class NoRoute(PipelineError):
     reason: str
 
 
-@frozen
 class NoWritableQueue(PipelineError):
     """A topic has no writable queue, or no master that has one."""
 
@@ -25,7 +21,6 @@ class NoWritableQueue(PipelineError):
     topic: str
 
 
-@frozen
 class QueueUnknown(PipelineError):
     """A message is for a queue that its topic does not have.
 
@@ -38,7 +33,6 @@ class QueueUnknown(PipelineError):
     queues: int
 
 
-@frozen
 class MessageNotSendable(PipelineError):
     """A message must not be sent, or cannot be sent as what it is.
 
@@ -54,7 +48,6 @@ class MessageNotSendable(PipelineError):
         return f"message{which} for topic {self.topic!r} cannot be sent: {self.reason}"
 
 
-@frozen
 class SendFailed(PipelineError):
     """No broker confirmed that it stored a message, after all tries.
 
@@ -82,7 +75,6 @@ class SendFailed(PipelineError):
         )
 
 
-@frozen
 class RowUnsendable(PipelineError):
     """A row cannot be sent as a message.
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from rmqha.errors import PipelineError
 
 
-@frozen
 class RemotingClosed(PipelineError):
     """A peer closed the connection before it answered, or sent an answer that cannot be decoded."""
 
@@ -17,7 +14,6 @@ class RemotingClosed(PipelineError):
     reason: str
 
 
-@frozen
 class NameServersSilent(PipelineError):
     """No name server gives an answer that can be used.
 
@@ -29,7 +25,6 @@ class NameServersSilent(PipelineError):
     reason: str
 
 
-@frozen
 class NoBrokers(PipelineError):
     """The name servers know no broker to read from.
 
@@ -45,7 +40,6 @@ class NoBrokers(PipelineError):
         return f"no broker{whose} is registered at {self.name_servers}"
 
 
-@frozen
 class BrokerUnplaced(PipelineError):
     """A pattern cannot say where a broker's store is."""
 

@@ -40,7 +40,6 @@ _SCAN_FILES = 3
 _WALK_BACK = 16
 
 
-@frozen
 class QueueCorrupt(StoreError):
     """A consume queue disagrees with the log.
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Self, cast
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.python.failure import Failure
 
 from rmqha.errors import DiskFull, FileUnreadable, FlushFailed, StoreError
@@ -41,7 +41,6 @@ NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 then, so nothing is lost: it is tried again."""
 
 
-@frozen
 class OutOfDescriptors(DiskFull):
     """The process, or the machine, has no file descriptor left for the next step of the log.  As
     with a full disk nothing is lost and it may pass: writes are refused until there is one again.
@@ -50,7 +49,6 @@ class OutOfDescriptors(DiskFull):
     sentence = "no file descriptor left to open {path}"
 
 
-@frozen
 class ArchiveNotAStore(StoreError):
     """A node, or a command that changes stores, was given an archive, or what an interrupted
     restore left.
@@ -69,7 +67,6 @@ class ArchiveNotAStore(StoreError):
         )
 
 
-@frozen
 class BrokenSequence(StoreError):
     """The files of the log do not follow one another."""
 
@@ -79,7 +76,6 @@ class BrokenSequence(StoreError):
     found: int
 
 
-@frozen
 class FileSizeMismatch(StoreError):
     """A mapped file on disk has not the configured size."""
 

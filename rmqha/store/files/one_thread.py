@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
@@ -20,7 +20,6 @@ from twisted.python.failure import Failure
 from rmqha.errors import RmqhaError
 
 
-@frozen
 class ThreadNotStarted(RmqhaError):
     """The process, or the machine, has no thread left for some work.  It was not begun, and it may
     pass.

@@ -39,7 +39,6 @@ _VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 """C{struct __user_cap_header_struct}: that form, and the thread that asks."""
 
 
-@frozen
 class ForeignFile(StoreError):
     """The owner of a store cannot write a part of it."""
 
@@ -52,7 +51,6 @@ class ForeignFile(StoreError):
     wanted: str
 
 
-@frozen
 class NotTheOwner(StoreError):
     """A command is to change a store of another user's."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attrs import frozen
-
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import StoreError
 from rmqha.logfiles import json_table
@@ -19,7 +17,6 @@ from rmqha.store.files.mapped import disk_error
 from rmqha.wire.store_layout import BACKUP_SUFFIX, BOOTSTRAPPING, OWN_FOLDER
 
 
-@frozen
 class UnfinishedCopy(StoreError):
     """A store is an unfinished copy of a master's, and is to be a master's."""
 

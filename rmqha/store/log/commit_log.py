@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.logger import Logger
 
 from rmqha.errors import DiskFull, FrameOffsetMismatch, MessageIllegal, RecordCorrupt, StoreError
@@ -47,7 +47,6 @@ TOGETHER = 16 << 10
 so they work while we do."""
 
 
-@frozen
 class RecordCrossesFile(StoreError):
     """A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs."""
 
@@ -60,7 +59,6 @@ class RecordCrossesFile(StoreError):
     file_size: int
 
 
-@frozen
 class StartNotAligned(StoreError):
     """A master's log starts inside what would be one file of ours."""
 

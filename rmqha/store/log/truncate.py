@@ -42,7 +42,6 @@ IGNORED_SUFFIX = ".ignored"
 """Of an intent that was not believed and is not to be met again."""
 
 
-@frozen
 class TruncationInvalid(StoreError):
     """A file that says where the log is to be cut does not speak of this log."""
 

@@ -38,7 +38,6 @@ Fetching = Callable[[int], None]
 """Told how many more bytes came."""
 
 
-@frozen
 class ReplicaLacks(RmqhaError):
     """A replica has not the bytes of the log that are wanted of it."""
 

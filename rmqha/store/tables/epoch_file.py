@@ -28,7 +28,6 @@ UNCHECKED = 0
 _MOST_DIGITS = 19
 
 
-@frozen
 class EpochFileInvalid(StoreError):
     """Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it."""
 

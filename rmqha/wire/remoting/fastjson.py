@@ -13,7 +13,7 @@ import re
 from typing import Any, Literal
 
 import orjson
-from attrs import define, frozen
+from attrs import define
 
 from rmqha.errors import RmqhaError
 
@@ -24,7 +24,6 @@ SLOW_LIMIT = 256 * 1024
 """Most bytes the slow door takes; it reads about 2 MB in a second."""
 
 
-@frozen
 class JsonInvalid(RmqhaError):
     """A text is no JSON, not even by fastjson's rules."""
 

@@ -47,7 +47,6 @@ _INT32 = Struct(">i")
 _BY_NUMBER = {language.value: language for language in LanguageCode}
 
 
-@frozen
 class FrameLengthOutOfRange(RemotingFrameError):
     """A remoting frame is shorter than its own header or longer than the limit.
 
@@ -59,7 +58,6 @@ class FrameLengthOutOfRange(RemotingFrameError):
     limit: int
 
 
-@frozen
 class HeaderLengthOutOfRange(RemotingFrameError):
     """A remoting header is longer than its frame or than the limit."""
 
@@ -68,7 +66,6 @@ class HeaderLengthOutOfRange(RemotingFrameError):
     limit: int
 
 
-@frozen
 class SerializeTypeUnknown(RemotingFrameError):
     """A remoting header is of an unknown kind."""
 

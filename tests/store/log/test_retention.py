@@ -318,7 +318,7 @@ class DiskTests(RetentionTestCase):
             store = self.made(settings={"clean_forcibly": forced})
             for self.use, told in ((0.85, False), (0.86, True), (0.9, True), (0.91, False)):
                 store.retention.look()
-                reasons = list(store.health())
+                reasons = list(store.retention.health())
                 self.assertEqual([each.name for each in reasons], ["disk-filling"] * told)
                 if told:
                     self.assertIn(f"{self.use:.0%} full", reasons[0].text)
