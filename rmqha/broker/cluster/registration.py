@@ -419,7 +419,7 @@ class Registration(NodePart):
             for server, master in masters.items()
         ]
         # Stock name servers tell no epoch, which is no disagreement.
-        agree = len({evolve(one, master_epoch=None) for one in masters.values()}) < 2
+        agree = len({one.but(master_epoch=None) for one in masters.values()}) < 2
         self.disagreement = "" if agree else f"they know different masters: {'; '.join(said)}"
         if not agree:
             self._quiet.warn(
@@ -443,7 +443,7 @@ class Registration(NodePart):
                 return None  # it has taken leave in the meantime
             header = self._header(body)
             if not settings.broker.role.is_master:
-                header = evolve(header, enable_acting_master=await self._acting(server))
+                header = header.but(enable_acting_master=await self._acting(server))
             request = Command.request(RequestCode.REGISTER_BROKER, header, body)
             answer = await self._ask(server, request)
             self._note(server, self._outcome(answer))

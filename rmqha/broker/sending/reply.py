@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from attrs import define, evolve
+from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.logger import Logger
@@ -97,9 +97,7 @@ class Replies:
             )
             try:
                 receipt = (await self.state.writer.put(message)).receipt
-                answer = evolve(
-                    answer, msg_id=receipt.message_id, queue_offset=receipt.queue_offset
-                )
+                answer = answer.but(msg_id=receipt.message_id, queue_offset=receipt.queue_offset)
             except (StoreError, FlushFailed) as error:
                 self._log.warn("A reply message was not stored: {error}", error=error)
         code = ResponseCode.SYSTEM_ERROR if fault else ResponseCode.SUCCESS

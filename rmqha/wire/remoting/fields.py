@@ -1,10 +1,9 @@
 """Custom headers: typed values that travel as strings.
 
-A header is a frozen attrs class.  Its attribute C{queue_id} is the field C{queueId} on
-the wire, unless L{ext} names it otherwise; an attribute without a default is mandatory.
-Their types are C{str}, C{int} (32 bits), L{Long} (64 bits), C{bool} and C{float}, each
-of them C{| None} where absence means something.  Source: docs/protocol/remoting.md,
-Custom headers.
+A header is a frozen class of attrs, as L{Header} makes them.  Its attribute C{queue_id} is the
+field C{queueId} on the wire, unless L{ext} names it otherwise; an attribute without a default is
+mandatory.  Their types are C{str}, C{int} (32 bits), L{Long} (64 bits), C{bool} and C{float}, each
+of them C{| None} where absence means something.  Source: docs/protocol/remoting.md, Custom headers.
 """
 
 from __future__ import annotations
@@ -13,9 +12,19 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from string import ascii_lowercase
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
-from attrs import NOTHING, Attribute, AttrsInstance, field, fields
+from attrs import NOTHING, Attribute, AttrsInstance, evolve, field, fields, frozen
 
 from rmqha.errors import HeaderFieldInvalid
 
@@ -34,6 +43,21 @@ def ext(name: str, default: Any = NOTHING) -> Any:
     @param default: What an absent field means; without one it is mandatory.
     """
     return field(default=default, metadata={_NAME: name})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, ext))
+class Header:
+    """What is below it is a header, without a decorator of its own."""
+
+    __attrs_attrs__: ClassVar[tuple[Any, ...]]
+
+    def __init_subclass__(cls, **how: Any) -> None:
+        frozen(cls, kw_only=True, slots=False, **how)
+
+    def but(self, **changes: Any) -> Self:
+        """The same, with other values of some fields."""
+        made: Self = evolve(cast(Any, self), **changes)
+        return made
 
 
 def lettered(cls: type, attributes: list[Attribute[Any]]) -> list[Attribute[Any]]:

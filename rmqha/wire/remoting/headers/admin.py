@@ -5,33 +5,29 @@ Source: docs/protocol/remoting.md, Administration.
 
 from __future__ import annotations
 
-from attrs import frozen
+from rmqha.wire.remoting.fields import Header
 
 
-@frozen(kw_only=True)
-class TopicRequest:
+class TopicRequest(Header):
     """Codes 202, 215, 217 and 300, and those of a name server that name a topic only."""
 
     topic: str
 
 
-@frozen(kw_only=True)
-class GroupRequest:
+class GroupRequest(Header):
     """Codes 343 and 352: about one consumer group."""
 
     group: str
 
 
-@frozen(kw_only=True)
-class TopicGroupRequest:
+class TopicGroupRequest(Header):
     """Codes 221, 303 and 345."""
 
     topic: str
     group: str
 
 
-@frozen(kw_only=True)
-class CreateTopicRequest:
+class CreateTopicRequest(Header):
     """Code 17.
 
     @ivar perm: Bits: 4 read, 2 write, 1 inherit.
@@ -51,16 +47,14 @@ class CreateTopicRequest:
     force: bool | None = None
 
 
-@frozen(kw_only=True)
-class TopicConfigRequest:
+class TopicConfigRequest(Header):
     """Code 351: about one topic."""
 
     topic: str
     lo: bool | None = None
 
 
-@frozen(kw_only=True)
-class DeleteGroupRequest:
+class DeleteGroupRequest(Header):
     """Code 207.
 
     @ivar remove_offset: Whether its offsets go too, in 4.9.
@@ -77,8 +71,7 @@ class DeleteGroupRequest:
         return bool(self.remove_offset or self.clean_offset)
 
 
-@frozen(kw_only=True)
-class ConsumeStatsRequest:
+class ConsumeStatsRequest(Header):
     """Code 208.
 
     @ivar topic: One topic; absent for all of the group.
@@ -90,16 +83,14 @@ class ConsumeStatsRequest:
     topic_list: str | None = None
 
 
-@frozen(kw_only=True)
-class BrokerStatsRequest:
+class BrokerStatsRequest(Header):
     """Code 315: one statistic, by name and key."""
 
     stats_name: str
     stats_key: str
 
 
-@frozen(kw_only=True)
-class AllConsumeStatsRequest:
+class AllConsumeStatsRequest(Header):
     """Code 317.
 
     @ivar is_order: Whether only order topics are meant.
@@ -108,8 +99,7 @@ class AllConsumeStatsRequest:
     is_order: bool = False
 
 
-@frozen(kw_only=True)
-class VersionAnswer:
+class VersionAnswer(Header):
     """Answers code 26.
 
     @ivar version: A data version, as JSON.
@@ -118,8 +108,7 @@ class VersionAnswer:
     version: str
 
 
-@frozen(kw_only=True)
-class AclConfigRequest:
+class AclConfigRequest(Header):
     """Code 50; lists have commas between."""
 
     access_key: str
@@ -132,23 +121,20 @@ class AclConfigRequest:
     group_perms: str | None = None
 
 
-@frozen(kw_only=True)
-class AccessKeyRequest:
+class AccessKeyRequest(Header):
     """Code 51: delete an access key."""
 
     access_key: str
 
 
-@frozen(kw_only=True)
-class GlobalWhiteAddressesRequest:
+class GlobalWhiteAddressesRequest(Header):
     """Code 53: set the addresses that need no access key."""
 
     global_white_addrs: str
     acl_file_full_path: str | None = None
 
 
-@frozen(kw_only=True)
-class AclVersionAnswer:
+class AclVersionAnswer(Header):
     """Answers code 52.
 
     @ivar version: A data version, as JSON.

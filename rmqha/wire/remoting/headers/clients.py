@@ -5,13 +5,10 @@ Source: docs/protocol/remoting.md, Clients, and Transactions.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long, ext
+from rmqha.wire.remoting.fields import Header, Long, ext
 
 
-@frozen(kw_only=True)
-class UnregisterClientRequest:
+class UnregisterClientRequest(Header):
     """Code 35: a client leaves its groups."""
 
     client_id: str = ext("clientID")
@@ -19,22 +16,19 @@ class UnregisterClientRequest:
     consumer_group: str | None = None
 
 
-@frozen(kw_only=True)
-class ConsumerGroupRequest:
+class ConsumerGroupRequest(Header):
     """Codes 38 and 203, and 40 towards a client."""
 
     consumer_group: str
 
 
-@frozen(kw_only=True)
-class ProducerGroupRequest:
+class ProducerGroupRequest(Header):
     """Code 204: about one producer group."""
 
     producer_group: str
 
 
-@frozen(kw_only=True)
-class EndTransactionRequest:
+class EndTransactionRequest(Header):
     """Code 37.
 
     @ivar tran_state_table_offset: Queue offset of the half message.
@@ -53,8 +47,7 @@ class EndTransactionRequest:
     topic: str | None = None
 
 
-@frozen(kw_only=True)
-class CheckTransactionRequest:
+class CheckTransactionRequest(Header):
     """Code 39, towards a producer; the half message is the body.
 
     @ivar tran_state_table_offset: Queue offset of the half message.
@@ -67,11 +60,10 @@ class CheckTransactionRequest:
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = ext("bname", None)
+    broker_name: str | None = ext("bname", default=None)
 
 
-@frozen(kw_only=True)
-class ResumeCheckRequest:
+class ResumeCheckRequest(Header):
     """Code 323: check a half message again.
 
     @ivar msg_id: An offset id.
@@ -80,8 +72,7 @@ class ResumeCheckRequest:
     msg_id: str | None = None
 
 
-@frozen(kw_only=True)
-class RunningInfoRequest:
+class RunningInfoRequest(Header):
     """Code 307, passed on to the client.
 
     @ivar jstack_enable: Whether the client's stacks are wanted.
@@ -92,8 +83,7 @@ class RunningInfoRequest:
     jstack_enable: bool = False
 
 
-@frozen(kw_only=True)
-class ConsumeDirectlyRequest:
+class ConsumeDirectlyRequest(Header):
     """Code 309; passed on to the client with the message as its body.
 
     @ivar msg_id: An offset id.

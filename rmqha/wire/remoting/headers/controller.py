@@ -8,9 +8,7 @@ Source: docs/protocol/controller.rst, Requests.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long
+from rmqha.wire.remoting.fields import Header, Long
 
 NO_EPOCH = -1
 """The label of a heartbeat whose sender has no epoch file entry."""
@@ -19,8 +17,7 @@ DEFAULT_PRIORITY = 0x7FFFFFFF
 """The election priority of a member that has none: the smaller one wins."""
 
 
-@frozen(kw_only=True)
-class MetadataInfoAnswer:
+class MetadataInfoAnswer(Header):
     """Answers code 1005, which has no header.
 
     @ivar group: The controllers' raft group.
@@ -35,8 +32,7 @@ class MetadataInfoAnswer:
     peers: str
 
 
-@frozen(kw_only=True)
-class EpochCacheRequest:
+class EpochCacheRequest(Header):
     """Code 1007, when a set's master of ours asks; stock members ignore it.
 
     @ivar token: What the member is to repeat on its connection to the HA port.
@@ -45,27 +41,23 @@ class EpochCacheRequest:
     token: Long | None = None
 
 
-@frozen(kw_only=True)
-class SetNamed:
+class SetNamed(Header):
     """By what a set is named."""
 
     cluster_name: str
     broker_name: str
 
 
-@frozen(kw_only=True)
 class NextBrokerIdRequest(SetNamed):
     """Code 1012: which id may be applied for?"""
 
 
-@frozen(kw_only=True)
 class NextBrokerIdAnswer(SetNamed):
     """Answers code 1012."""
 
     next_broker_id: Long
 
 
-@frozen(kw_only=True)
 class ApplyBrokerIdRequest(SetNamed):
     """Code 1013: apply for an id.
 
@@ -76,15 +68,13 @@ class ApplyBrokerIdRequest(SetNamed):
     register_check_code: str
 
 
-@frozen(kw_only=True)
-class ApplyBrokerIdAnswer:
+class ApplyBrokerIdAnswer(Header):
     """Answers code 1013."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
 
 
-@frozen(kw_only=True)
 class RegisterMemberRequest(SetNamed):
     """Code 1003: a member with an id says where it is.
 
@@ -97,7 +87,6 @@ class RegisterMemberRequest(SetNamed):
     invoke_time: Long
 
 
-@frozen(kw_only=True)
 class RegisterMemberAnswer(SetNamed):
     """Answers code 1003; the SyncStateSet is in the body.
 
@@ -110,8 +99,7 @@ class RegisterMemberAnswer(SetNamed):
     sync_state_set_epoch: int | None = None
 
 
-@frozen(kw_only=True)
-class MemberHeartbeatRequest:
+class MemberHeartbeatRequest(Header):
     """Code 904, one-way, to each controller.
 
     @ivar broker_addr: The client port.
@@ -132,7 +120,6 @@ class MemberHeartbeatRequest:
     election_priority: int
 
 
-@frozen(kw_only=True)
 class ElectMasterRequest(SetNamed):
     """Code 1002.
 
@@ -145,15 +132,13 @@ class ElectMasterRequest(SetNamed):
     invoke_time: Long
 
 
-@frozen(kw_only=True)
-class ReplicaInfoRequest:
+class ReplicaInfoRequest(Header):
     """Code 1004: who is master?"""
 
     broker_name: str
 
 
-@frozen(kw_only=True)
-class ReplicaInfoAnswer:
+class ReplicaInfoAnswer(Header):
     """Answers code 1004; the SyncStateSet is in the body."""
 
     master_broker_id: Long | None = None
@@ -161,15 +146,13 @@ class ReplicaInfoAnswer:
     master_epoch: int | None = None
 
 
-@frozen(kw_only=True)
 class ElectMasterAnswer(ReplicaInfoAnswer):
     """Answers code 1002; of a failed election all are absent."""
 
     sync_state_set_epoch: int | None = None
 
 
-@frozen(kw_only=True)
-class AlterSyncStateSetRequest:
+class AlterSyncStateSetRequest(Header):
     """Code 1001: a master proposes other ids; they are in the body, with the epoch of the set that
     is to be replaced.
     """
@@ -180,15 +163,13 @@ class AlterSyncStateSetRequest:
     invoke_time: Long
 
 
-@frozen(kw_only=True)
-class AlterSyncStateSetAnswer:
+class AlterSyncStateSetAnswer(Header):
     """Answers code 1001."""
 
     new_sync_state_set_epoch: int
 
 
-@frozen(kw_only=True)
-class RoleChangedRequest:
+class RoleChangedRequest(Header):
     """Code 1008, one-way, from a controller to a member's client port.
 
     @ivar master_broker_id: Absent if there is none now, as is its address.

@@ -5,13 +5,10 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long
+from rmqha.wire.remoting.fields import Header, Long
 
 
-@frozen(kw_only=True)
-class RegisterBrokerRequest:
+class RegisterBrokerRequest(Header):
     """Code 103; the topics are in the body.
 
     @ivar broker_addr: C{ip:port}, as clients shall dial it.
@@ -36,8 +33,7 @@ class RegisterBrokerRequest:
     master_epoch: int | None = None
 
 
-@frozen(kw_only=True)
-class RegisterBrokerAnswer:
+class RegisterBrokerAnswer(Header):
     """Tells a slave where its master is, and a master of ours that it is not in the routes because
     another has a higher epoch.
 
@@ -49,8 +45,7 @@ class RegisterBrokerAnswer:
     master_epoch: int | None = None
 
 
-@frozen(kw_only=True)
-class BrokerRequest:
+class BrokerRequest(Header):
     """Codes 104 and 322: one broker, by all its names."""
 
     broker_name: str
@@ -59,15 +54,13 @@ class BrokerRequest:
     broker_id: Long
 
 
-@frozen(kw_only=True)
-class DataVersionAnswer:
+class DataVersionAnswer(Header):
     """Answers code 322: whether the broker has to register again."""
 
     changed: bool
 
 
-@frozen(kw_only=True)
-class RouteRequest:
+class RouteRequest(Header):
     """Code 105.
 
     @ivar accept_standard_json_only: Whether numeric keys must be in quotes.
@@ -77,29 +70,25 @@ class RouteRequest:
     accept_standard_json_only: bool = False
 
 
-@frozen(kw_only=True)
-class BrokerNameRequest:
+class BrokerNameRequest(Header):
     """Codes 205 and 327: wipe or restore a broker's write permission."""
 
     broker_name: str
 
 
-@frozen(kw_only=True)
-class WipeWritePermAnswer:
+class WipeWritePermAnswer(Header):
     """Answers code 205: how many topics the broker has."""
 
     wipe_topic_count: int
 
 
-@frozen(kw_only=True)
-class AddWritePermAnswer:
+class AddWritePermAnswer(Header):
     """Answers code 327: how many topics the broker has."""
 
     add_topic_count: int
 
 
-@frozen(kw_only=True)
-class DeleteTopicRequest:
+class DeleteTopicRequest(Header):
     """Code 216.
 
     @ivar cluster_name: Its brokers only; absent for all.
@@ -109,15 +98,13 @@ class DeleteTopicRequest:
     cluster_name: str | None = None
 
 
-@frozen(kw_only=True)
-class ClusterRequest:
+class ClusterRequest(Header):
     """Code 224: the topics of one cluster."""
 
     cluster: str
 
 
-@frozen(kw_only=True)
-class PutKvRequest:
+class PutKvRequest(Header):
     """Code 100: set a text."""
 
     namespace: str
@@ -125,23 +112,20 @@ class PutKvRequest:
     value: str
 
 
-@frozen(kw_only=True)
-class KvRequest:
+class KvRequest(Header):
     """Codes 101 and 102: read or delete a text."""
 
     namespace: str
     key: str
 
 
-@frozen(kw_only=True)
-class NamespaceRequest:
+class NamespaceRequest(Header):
     """Code 219: all texts of a namespace."""
 
     namespace: str
 
 
-@frozen(kw_only=True)
-class KvAnswer:
+class KvAnswer(Header):
     """Answers code 101: the text."""
 
     value: str | None = None

@@ -5,22 +5,18 @@ Source: docs/protocol/remoting.md, Offsets.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long
+from rmqha.wire.remoting.fields import Header, Long
 from rmqha.wire.remoting.headers.admin import TopicGroupRequest
 
 
-@frozen(kw_only=True)
-class QueueRequest:
+class QueueRequest(Header):
     """Codes 31 and 32: a queue's first offset, or the store time of its first message."""
 
     topic: str
     queue_id: int
 
 
-@frozen(kw_only=True)
-class GroupQueueRequest:
+class GroupQueueRequest(Header):
     """What names a queue that a group consumes."""
 
     consumer_group: str
@@ -28,7 +24,6 @@ class GroupQueueRequest:
     queue_id: int
 
 
-@frozen(kw_only=True)
 class QueryConsumerOffsetRequest(GroupQueueRequest):
     """Code 14.
 
@@ -38,15 +33,13 @@ class QueryConsumerOffsetRequest(GroupQueueRequest):
     set_zero_if_not_found: bool | None = None
 
 
-@frozen(kw_only=True)
 class UpdateConsumerOffsetRequest(GroupQueueRequest):
     """Code 15: a consumer commits its offset in a queue."""
 
     commit_offset: Long
 
 
-@frozen(kw_only=True)
-class ConsumerOffsetsRequest:
+class ConsumerOffsetsRequest(Header):
     """Code 43, the fields of a slave of ours; a stock slave sends none, a stock master looks at
     none.
 
@@ -63,8 +56,7 @@ WHOLE = ConsumerOffsetsRequest(offsets_since="")
 """Asks for all consumer offsets, for their version, and for where idle queues go on."""
 
 
-@frozen(kw_only=True)
-class ConsumerOffsetsAnswer:
+class ConsumerOffsetsAnswer(Header):
     """Answers code 43 for such a slave.
 
     @ivar offsets_version: Which version of the table the slave has then.
@@ -77,7 +69,6 @@ class ConsumerOffsetsAnswer:
     keys_gone: bool | None = None
 
 
-@frozen(kw_only=True)
 class SearchOffsetRequest(QueueRequest):
     """Code 29: the offset for a store time.
 
@@ -89,22 +80,19 @@ class SearchOffsetRequest(QueueRequest):
     boundary_type: str | None = None
 
 
-@frozen(kw_only=True)
 class MaxOffsetRequest(QueueRequest):
     """Code 30: where a queue ends."""
 
     committed: bool | None = None
 
 
-@frozen(kw_only=True)
-class OffsetAnswer:
+class OffsetAnswer(Header):
     """Answers codes 14, 29, 30 and 31."""
 
     offset: Long
 
 
-@frozen(kw_only=True)
-class StoreTimeAnswer:
+class StoreTimeAnswer(Header):
     """Answers code 32.
 
     @ivar timestamp: In milliseconds since the epoch, -1 for an empty queue.
@@ -113,7 +101,6 @@ class StoreTimeAnswer:
     timestamp: Long
 
 
-@frozen(kw_only=True)
 class ResetOffsetPush(TopicGroupRequest):
     """Code 220: tell a consumer its new offsets, which are in the body."""
 
@@ -121,7 +108,6 @@ class ResetOffsetPush(TopicGroupRequest):
     is_force: bool
 
 
-@frozen(kw_only=True)
 class ResetOffsetRequest(ResetOffsetPush):
     """Code 222: set a group's offsets to a time.
 
@@ -135,7 +121,6 @@ class ResetOffsetRequest(ResetOffsetPush):
     offset: Long | None = None
 
 
-@frozen(kw_only=True)
 class ConsumerStatusRequest(TopicGroupRequest):
     """Code 223: the offsets a group's clients stand at.
 

@@ -7,14 +7,11 @@ Source: docs/protocol/remoting.md, POP.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long, ext
+from rmqha.wire.remoting.fields import Header, Long, ext
 from rmqha.wire.remoting.headers.offsets import GroupQueueRequest
 
 
-@frozen(kw_only=True)
-class PollingInfoRequest:
+class PollingInfoRequest(Header):
     """Code 200055: how many wait for messages of a queue."""
 
     consumer_group: str = ""
@@ -22,7 +19,6 @@ class PollingInfoRequest:
     queue_id: int = 0
 
 
-@frozen(kw_only=True)
 class PopMessageRequest(PollingInfoRequest):
     """Code 200050.
 
@@ -40,14 +36,13 @@ class PopMessageRequest(PollingInfoRequest):
     poll_time: Long = 0
     born_time: Long = 0
     init_mode: int = 0
-    expression_type: str = ext("expType", "")
-    expression: str = ext("exp", "")
+    expression_type: str = ext("expType", default="")
+    expression: str = ext("exp", default="")
     order: bool = False
     attempt_id: str = ""
 
 
-@frozen(kw_only=True)
-class PopMessageAnswer:
+class PopMessageAnswer(Header):
     """Goes with codes 0 and 210, and with refusals.
 
     @ivar pop_time: When the messages were handed out, in milliseconds since 1970.
@@ -61,14 +56,13 @@ class PopMessageAnswer:
 
     pop_time: Long = 0
     invisible_time: Long = 0
-    revive_queue: int = ext("reviveQid", 0)
-    rest: Long | None = ext("restNum", 0)
-    start_offsets: str | None = ext("startOffsetInfo", None)
-    offsets: str | None = ext("msgOffsetInfo", None)
-    order_counts: str | None = ext("orderCountInfo", None)
+    revive_queue: int = ext("reviveQid", default=0)
+    rest: Long | None = ext("restNum", default=0)
+    start_offsets: str | None = ext("startOffsetInfo", default=None)
+    offsets: str | None = ext("msgOffsetInfo", default=None)
+    order_counts: str | None = ext("orderCountInfo", default=None)
 
 
-@frozen(kw_only=True)
 class AckMessageRequest(GroupQueueRequest):
     """Code 200051.
 
@@ -80,7 +74,6 @@ class AckMessageRequest(GroupQueueRequest):
     offset: Long
 
 
-@frozen(kw_only=True)
 class ChangeInvisibleTimeRequest(AckMessageRequest):
     """Code 200053.
 
@@ -90,14 +83,12 @@ class ChangeInvisibleTimeRequest(AckMessageRequest):
     invisible_time: Long
 
 
-@frozen(kw_only=True)
 class PeekMessageRequest(PollingInfoRequest):
     """Code 200052."""
 
     max_msg_nums: int = 0
 
 
-@frozen(kw_only=True)
 class NotificationRequest(PollingInfoRequest):
     """Code 200054: wait until there is something to pop."""
 
@@ -107,16 +98,14 @@ class NotificationRequest(PollingInfoRequest):
     attempt_id: str = ""
 
 
-@frozen(kw_only=True)
-class NotificationAnswer:
+class NotificationAnswer(Header):
     """Whether there is something, and whether too many wait already."""
 
     has_msg: bool
     polling_full: bool
 
 
-@frozen(kw_only=True)
-class PollingInfoAnswer:
+class PollingInfoAnswer(Header):
     """How many wait."""
 
     polling_num: int

@@ -5,13 +5,10 @@ Source: docs/protocol/remoting.md, Pulling.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long, ext
+from rmqha.wire.remoting.fields import Header, Long, ext
 from rmqha.wire.remoting.headers.offsets import GroupQueueRequest, QueueRequest
 
 
-@frozen(kw_only=True)
 class PullMessageRequest(GroupQueueRequest):
     """Codes 11 and 361.
 
@@ -37,8 +34,7 @@ class PullMessageRequest(GroupQueueRequest):
     max_msg_bytes: int | None = None
 
 
-@frozen(kw_only=True)
-class PullMessageAnswer:
+class PullMessageAnswer(Header):
     """Goes with codes 0, 19, 20 and 21; offsets are in messages.
 
     @ivar suggest_which_broker_id: Where to pull next time; 0 is the master.
@@ -56,8 +52,7 @@ class PullMessageAnswer:
     forbidden_type: int | None = None
 
 
-@frozen(kw_only=True)
-class QueryMessageRequest:
+class QueryMessageRequest(Header):
     """Code 12: messages by key and time.
 
     @ivar begin_timestamp: In milliseconds since the epoch, as the end.
@@ -69,19 +64,17 @@ class QueryMessageRequest:
     max_num: int
     begin_timestamp: Long
     end_timestamp: Long
-    unique_key_query: bool = ext("_UNIQUE_KEY_QUERY", False)
+    unique_key_query: bool = ext("_UNIQUE_KEY_QUERY", default=False)
 
 
-@frozen(kw_only=True)
-class QueryMessageAnswer:
+class QueryMessageAnswer(Header):
     """How far the index is."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
 
 
-@frozen(kw_only=True)
-class ViewMessageRequest:
+class ViewMessageRequest(Header):
     """Code 33.
 
     @ivar offset: Physical offset of the message, in bytes.
@@ -91,7 +84,6 @@ class ViewMessageRequest:
     topic: str | None = None
 
 
-@frozen(kw_only=True)
 class QueryConsumeQueueRequest(QueueRequest):
     """Code 321: units of a consume queue, from an index on."""
 

@@ -5,13 +5,10 @@ Source: docs/protocol/remoting.md, Sending.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long, ext, lettered
+from rmqha.wire.remoting.fields import Header, Long, ext, lettered
 
 
-@frozen(kw_only=True)
-class SentMessage:
+class SentMessage(Header):
     """What is said of a message besides its body.
 
     @ivar topic: May be a retry topic.
@@ -36,7 +33,6 @@ class SentMessage:
     unit_mode: bool = False
 
 
-@frozen(kw_only=True)
 class SendMessageRequest(SentMessage):
     """Codes 10 and 324.
 
@@ -46,16 +42,14 @@ class SendMessageRequest(SentMessage):
 
     max_reconsume_times: int | None = None
     batch: bool = False
-    broker_name: str | None = ext("bname", None)
+    broker_name: str | None = ext("bname", default=None)
 
 
-@frozen(kw_only=True, field_transformer=lettered)
-class SendMessageV2Request(SendMessageRequest):
+class SendMessageV2Request(SendMessageRequest, field_transformer=lettered):
     """Codes 310, 320 and 325: the same with one letter a field."""
 
 
-@frozen(kw_only=True)
-class SendMessageAnswer:
+class SendMessageAnswer(Header):
     """Where a message, or the first of a batch, went.
 
     @ivar msg_id: Its offset id; those of a batch with commas between.
@@ -70,12 +64,11 @@ class SendMessageAnswer:
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    region: str = ext("MSG_REGION", "DefaultRegion")
-    trace_on: bool = ext("TRACE_ON", True)
+    region: str = ext("MSG_REGION", default="DefaultRegion")
+    trace_on: bool = ext("TRACE_ON", default=True)
 
 
-@frozen(kw_only=True)
-class RecallRequest:
+class RecallRequest(Header):
     """Code 370: a timer message is not to be delivered.
 
     @ivar recall_handle: What its producer was given.
@@ -86,27 +79,24 @@ class RecallRequest:
     recall_handle: str
 
 
-@frozen(kw_only=True)
-class RecallAnswer:
+class RecallAnswer(Header):
     """Which message that is.
 
     @ivar msg_id: The unique key that its producer gave it.
     """
 
     msg_id: str
-    region: str = ext("MSG_REGION", "DefaultRegion")
+    region: str = ext("MSG_REGION", default="DefaultRegion")
 
 
-@frozen(kw_only=True)
-class SendRefusedAnswer:
+class SendRefusedAnswer(Header):
     """What even an answer with an error says."""
 
-    region: str = ext("MSG_REGION", "DefaultRegion")
-    trace_on: bool = ext("TRACE_ON", True)
+    region: str = ext("MSG_REGION", default="DefaultRegion")
+    trace_on: bool = ext("TRACE_ON", default=True)
 
 
-@frozen(kw_only=True)
-class SendBackRequest:
+class SendBackRequest(Header):
     """Code 36: a consumer could not use a message and wants it again later.
 
     @ivar offset: Physical offset of the message, in bytes.
@@ -124,7 +114,6 @@ class SendBackRequest:
     max_reconsume_times: int | None = None
 
 
-@frozen(kw_only=True)
 class PushReplyRequest(SentMessage):
     """Code 326: a broker brings a reply to the one who asked.
 

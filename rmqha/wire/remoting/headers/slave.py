@@ -5,21 +5,17 @@ Source: docs/protocol/remoting.md, Brokers among themselves.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from rmqha.wire.remoting.fields import Long
+from rmqha.wire.remoting.fields import Header, Long
 
 
-@frozen(kw_only=True)
-class MemberGroupRequest:
+class MemberGroupRequest(Header):
     """Code 901: the brokers of one name."""
 
     cluster_name: str
     broker_name: str
 
 
-@frozen(kw_only=True)
-class SlaveTablesRequest:
+class SlaveTablesRequest(Header):
     """Codes 21 and 402, when a slave of ours asks its master: stock brokers send no header, and
     ignore ours.
 
@@ -29,8 +25,7 @@ class SlaveTablesRequest:
     ha_listen_port: int | None = None
 
 
-@frozen(kw_only=True)
-class BrokerHeartbeatRequest:
+class BrokerHeartbeatRequest(Header):
     """Code 904.
 
     @ivar heartbeat_timeout_mills: How long it may be silent.
@@ -48,8 +43,7 @@ class BrokerHeartbeatRequest:
     election_priority: int | None = None
 
 
-@frozen(kw_only=True)
-class EpochClaim:
+class EpochClaim(Header):
     """Code 28, from a broker of ours: the master that it knows.  Stock brokers ask and answer 28
     without a header.
 
@@ -63,8 +57,7 @@ class EpochClaim:
     master_addr: str
 
 
-@frozen(kw_only=True)
-class HaInfo:
+class HaInfo(Header):
     """Code 906, both ways: empty as a question, a master's addresses as its answer.
 
     @ivar master_flush_offset: How far the master's log is on disk, in bytes.
