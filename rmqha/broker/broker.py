@@ -246,7 +246,7 @@ class Broker(BrokerState, NodePart):
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
-        retries = self.retries = Retries(self, admission)
+        retries = self.retries = Retries(self, admission, self.registry.calls)
         acceptance = TimerAcceptance(self.settings.timers, store.now_ms)
         sending = Sending(state=self, admission=admission, retries=retries, timers=acceptance)
         replies = Replies(self, admission, self._may_see)

@@ -42,9 +42,9 @@ from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.answers import Answer, failed
 from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
-from rmqha.wire.remoting.command import RESPONSE, Command
+from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
-from rmqha.wire.remoting.frame import FrameDecoder, encode
+from rmqha.wire.remoting.frame import FrameDecoder, successes
 from rmqha.wire.remoting.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -77,24 +77,6 @@ class _Gathered:
     offsets: set[int] = field(factory=set)
     waiting: list[Deferred[PutStatus]] = field(factory=list)
     runs: list[tuple[float, RemotingProtocol, bytes, int]] = field(factory=list)
-
-
-def _form(digits: int) -> bytes:
-    """An answer of success, but for its number of so many digits."""
-    number = 10 ** (digits - 1)
-    head, name, tail = encode(Command(code=0, opaque=number, flag=RESPONSE)).partition(b'"opaque":')
-    return (head + name).replace(b"%", b"%%") + b"%d" + tail.removeprefix(b"%d" % number)
-
-
-_FORMS = {digits: _form(digits) for digits in range(1, 11)}
-
-
-def _answers(numbers: list[int]) -> bytes:
-    """Answers of success."""
-    digits = len(b"%d" % max(numbers))
-    if len(b"%d" % min(numbers)) == digits:
-        return _FORMS[digits] * len(numbers) % tuple(numbers)
-    return b"".join(_answers([number]) for number in numbers)
 
 
 def _wants(group: str, topic: str) -> Iterator[Wanted]:
@@ -194,12 +176,12 @@ class AckRequests:
         with self.together():
             for found, (_, offsets, numbers) in acked:
                 if found is None:
-                    frames = _answers(numbers)
+                    frames = successes(numbers)
                     self._tell(PutStatus.PUT_OK, begun, connection, frames, len(numbers))
                     continue
                 each = self._gather(found)
                 each.offsets.update(offsets)
-                each.runs.append((begun, connection, _answers(numbers), len(numbers)))
+                each.runs.append((begun, connection, successes(numbers), len(numbers)))
                 connection.in_runs += len(numbers)
         return count
 

@@ -23,6 +23,7 @@ from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, is_forbidden
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.net.remoting.calls import Calls
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.wire.log import properties as property_string
 from rmqha.wire.log.record import Record, offset_msg_id
@@ -32,24 +33,27 @@ from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig
 from rmqha.wire.remoting.codes import V3_4_9, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
-from rmqha.wire.remoting.headers.send import SendBackRequest, SendMessageRequest
-
-FIRST_DELAY = 3
-"""The delay level of a first retry, if its consumer does not choose one."""
+from rmqha.wire.remoting.frame import FrameDecoder
+from rmqha.wire.remoting.headers.send import FIRST_DELAY, SendBackRequest, SendMessageRequest
 
 MOST_TIMES = (1 << 31) - 1
 """What a record can say of how often it came; its sender may have begun there."""
+
+_KEPT = frozenset((PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE))
+"""With what a consumer goes on, and commits: nothing else would know of it."""
 
 
 @define(eq=False)
 class Retries:
     """Sends what could not be consumed around once more, or puts it aside.
 
+    @ivar calls: Is told of what came in runs.
     @ivar dead: How many became dead letters, by group.
     """
 
     state: BrokerState
     admission: Admission
+    calls: Calls
     dead: Counter[str] = field(factory=Counter, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -115,11 +119,57 @@ class Retries:
         return stored.addCallback(self._stored, command, group.group_name, properties[RETRY_TOPIC])
 
     def _stored(self, result: PutResult, command: Command, group: str, topic: str) -> Answer:
-        # Its consumer goes on, and commits: nothing else would know of it.
-        if result.status in (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE):
+        if result.status in _KEPT:
             self.state.counts.sent_back(group, topic)
             return command.answer()
         return command.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
+
+    # --- the same in runs -----------------------------------------------------------
+
+    def usual(self, name: str) -> tuple[bytes, int] | None:
+        """The retry topic of a group, if it is there and has one queue, and how often a message
+        comes again.
+        """
+        group, topic = self.state.groups.get(name), self.state.topics.get(RETRY_PREFIX + name)
+        if group is None or topic is None:
+            return None
+        permitted = self.admission.settings.permission & topic.perm & WRITE
+        if not permitted or min(group.retry_queue_nums, topic.write_queue_nums) > 1:
+            return None
+        return topic.topic_name.encode(), group.retry_max_times
+
+    def may_return(
+        self, topic: bytes, queue_id: int, queue_offset: int, offset: int, size: int
+    ) -> bool:
+        """Whether a sound record is one that a consumer could have pulled."""
+        name = topic.decode("ascii", "replace")
+        known = self.state.lookup.knows(name, queue_id, queue_offset, offset, size)
+        return known and topic.isascii() and not is_forbidden(name)
+
+    def tell(
+        self,
+        connection: RemotingProtocol,
+        begun: float,
+        given: list[tuple[bytes, bytes]],
+        frames: bytes,
+        status: PutStatus,
+    ) -> None:
+        """Answer a run.
+
+        @param begun: When it came, in the seconds of L{calls}.
+        @param given: The groups, and where the messages were sent first.
+        @param frames: The answers if they are stored.
+        """
+        code = ResponseCode.SUCCESS if status in _KEPT else ResponseCode.SYSTEM_ERROR
+        self.calls.add(RequestCode.CONSUMER_SEND_MSG_BACK, code, begun, count=len(given))
+        if status in _KEPT:
+            for group, topic in given:
+                self.state.counts.sent_back(group.decode(), topic.decode())
+            connection.send_frames(frames)
+            return
+        for answer in FrameDecoder().receive(frames):
+            answer.code, answer.remark = code, status.value
+            connection.send(answer)
 
     def _retry_queue(self, group: GroupConfig, header: SendBackRequest) -> tuple[str, int]:
         # A group with no retry queues has one: stock brokers drop its messages, and say success.

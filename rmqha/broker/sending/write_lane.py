@@ -13,7 +13,7 @@ Source: docs/architecture.rst, The write lane.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,13 +22,14 @@ from attrs import define, field
 from rmqha.broker.access.access_control import AccessControl
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.put_status import STORED
+from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.topics import Topics, is_forbidden
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
-from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.wire.lane.answer_form import AnswerForm
 from rmqha.wire.lane.compiled import COMPILED
@@ -40,7 +41,7 @@ from rmqha.wire.names import CLUSTER, HALF_DONE_TOPIC, HALF_TOPIC, RETRY_PREFIX
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command, SerializeType
-from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder
+from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder, successes
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.send_run import Route, SendRun
@@ -62,7 +63,7 @@ def _packed(host: Host) -> bytes:
 
 @define(eq=False, kw_only=True)
 class WriteLane:
-    """Serves runs of requests 10, 310, 320 and 37, and those of 200051 that it reads for others.
+    """Serves runs of requests 10, 36, 37, 310 and 320, and reads those of 200051 for others.
 
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as
@@ -70,6 +71,7 @@ class WriteLane:
     @ivar clients_flags: The bits of a client's system flag that are stored.
     @ivar access: Says what may be sent; C{None} if everything may be.
     @ivar transactions: Who knows which half messages are open.
+    @ivar retries: Who knows what may be given back.
     @ivar acked: Takes what was read of acks, and says how many it took.
     @ivar messages: Requests that were served on this way.
     """
@@ -78,6 +80,7 @@ class WriteLane:
     admission: Admission
     topics: Topics
     transactions: Transactions
+    retries: Retries
     refuse: Callable[[Command], Any]
     run: SendRun
     forms: tuple[AnswerForm, ...]
@@ -91,6 +94,7 @@ class WriteLane:
             RequestCode.SEND_BATCH_MESSAGE,
             RequestCode.END_TRANSACTION,
             RequestCode.ACK_MESSAGE,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
         }
     )
     _routes: dict[bytes, Route | None] = field(factory=dict, init=False)
@@ -124,18 +128,33 @@ class WriteLane:
         if run.ends:
             self.topics.ensure(HALF_DONE_TOPIC, 1)
             run.firsts = self.transactions.halves.firsts(run.ending())
-        answers = _Answers(connection, self.refuse)
+        answers, begun = _Answers(connection), self.retries.calls.seconds()
         try:
             self.writer.put_run(run, born, answers.done)
         except (NotWritable, MessageIllegal):
             return 0, at
-        if run.waits:
-            answers.ready(run.answers(self.forms), run.waits)
+        if run.backs:
+            given = begun, run.given, successes(run.numbers)
+            answers.ready(partial(self.retries.tell, connection, *given), run.backs)
+        elif run.waits:
+            answers.ready(partial(self._tell, connection, run.answers(self.forms)), run.waits)
         if run.ends:
             for each in run.ended():
                 self.transactions.settled(*each)
         self.messages += run.count
         return run.count, run.end
+
+    def _tell(self, connection: RemotingProtocol, frames: bytes, status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            connection.send_frames(frames)
+            return
+        code = STORED.get(status)
+        for answer in FrameDecoder().receive(frames):
+            if code is None:
+                connection.send(self.refuse(answer))
+            else:
+                answer.code = code
+                connection.send(answer)
 
     @property
     def codes(self) -> tuple[tuple[int, int], ...]:
@@ -186,38 +205,25 @@ class _Answers:
     """
 
     connection: RemotingProtocol
-    refuse: Callable[[Command], Any]
-    _frames: bytes | None = None
+    _tell: Done | None = None
     _count: int = 0
     _status: PutStatus | None = None
 
-    def ready(self, frames: bytes, count: int) -> None:
-        """These are the answers of a run that was stored as promised."""
+    def ready(self, tell: Done, count: int) -> None:
+        """This tells so many clients' requests what became of the run."""
         if self._status is None:
-            self._frames, self._count = frames, count
+            self._tell, self._count = tell, count
             self.connection.in_runs += count
         else:
-            self._send(frames, self._status)
+            tell(self._status)
 
     def done(self, status: PutStatus) -> None:
         """This became of it."""
-        if self._frames is None:
+        if self._tell is None:
             self._status = status
         else:
             self.connection.in_runs -= self._count
-            self._send(self._frames, status)
-
-    def _send(self, frames: bytes, status: PutStatus) -> None:
-        if status is PutStatus.PUT_OK:
-            self.connection.send_frames(frames)
-            return
-        code = STORED.get(status)
-        for answer in FrameDecoder().receive(frames):
-            if code is None:
-                self.connection.send(self.refuse(answer))
-            else:
-                answer.code = code
-                self.connection.send(answer)
+            self._tell(status)
 
 
 def write_lane(
@@ -251,6 +257,8 @@ def write_lane(
         stored=None if settings.broker.reject_transactions else transactions.halves.stored,
         record_at=store.log.read,
         outlived=store.queues.outlived,
+        retries=sending.retries.usual,
+        claimed=sending.retries.may_return,
     )
     kinds = (SerializeType.JSON, SerializeType.ROCKETMQ)
     forms = tuple(AnswerForm.of(kind, sending.always) for kind in kinds)
@@ -260,6 +268,7 @@ def write_lane(
         topics=state.topics,
         access=access,
         transactions=transactions,
+        retries=sending.retries,
         refuse=sending.unavailable,
         run=run,
         forms=forms,

@@ -1,6 +1,6 @@
 """What the requests to a port came to: how long answers took, and what nothing here serves.
 
-Those who serve what comes in runs measure it; acks are told here.
+Those who serve what comes in runs measure it; acks and what is given back are told here.
 
 Source: docs/guide/metrics.rst.
 """

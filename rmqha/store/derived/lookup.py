@@ -80,11 +80,16 @@ class Lookup:
         record = self.record(offset)
         if record is None or not record.body_holds:
             return None
-        queue = self.queues.get(record.topic, record.queue_id)
-        if not record.has_unit or queue is None or queue.max_offset <= record.queue_offset:
-            return record
-        unit = queue.unit(record.queue_offset)
-        return record if unit is not None and unit[:2] == (offset, record.size) else None
+        place = record.topic, record.queue_id, record.queue_offset
+        return record if not record.has_unit or self.knows(*place, offset, record.size) else None
+
+    def knows(self, topic: str, queue_id: int, queue_offset: int, offset: int, size: int) -> bool:
+        """Whether a queue has a record at its place, or dispatch has not reached it."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None or queue.max_offset <= queue_offset:
+            return True
+        unit = queue.unit(queue_offset)
+        return unit is not None and unit[:2] == (offset, size)
 
     def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
         """The message of a queue offset.

@@ -2,8 +2,8 @@
 
 They are messages, plain, delayed, timer and half ones, and one-way ends of half messages that this
 process has stored itself; or batches.  An end is written as the usual way does it: a commit as a
-copy of the half message, and behind it the op that names the half message.  A run of acks is read
-only.
+copy of the half message, and behind it the op that names the half message.  What consumers give
+back is a run of its own, of copies that wait for their time.  A run of acks is read only.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what the usual clients write
 and nothing else: a frame with anything unusual about it ends the run and is left to the codecs in
@@ -40,27 +40,35 @@ from rmqha.wire.names import (
     DELAY,
     HALF_DONE_TOPIC,
     HALF_TOPIC,
+    ORIGIN_MESSAGE_ID,
     PRODUCER_GROUP,
     REAL_QUEUE,
     REAL_TOPIC,
+    RETRY_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_CANCELS,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER,
     TIMER_OUT,
+    TIMER_PROPERTIES,
     TIMER_TOPIC,
     TRANSACTION_PREPARED,
     UNIQUE_KEY,
     WAIT,
 )
-from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.codes import V3_4_9, RequestCode
 from rmqha.wire.remoting.command import ONEWAY
 from rmqha.wire.remoting.fields import wire_name
 from rmqha.wire.remoting.frame import HEADER_LIMIT
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.pop import AckMessageRequest
-from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
+from rmqha.wire.remoting.headers.send import (
+    FIRST_DELAY,
+    SendBackRequest,
+    SendMessageRequest,
+    SendMessageV2Request,
+)
 from rmqha.wire.remoting.signature import ACCESS_KEY, SIGNATURE
 
 MOST = cython.declare(cython.int, 256)
@@ -91,6 +99,7 @@ _LONG = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE))
 _BATCH = cython.declare(cython.longlong, int(RequestCode.SEND_BATCH_MESSAGE))
 _END = cython.declare(cython.longlong, int(RequestCode.END_TRANSACTION))
 _ACK = cython.declare(cython.longlong, int(RequestCode.ACK_MESSAGE))
+_BACK = cython.declare(cython.longlong, int(RequestCode.CONSUMER_SEND_MSG_BACK))
 _ONEWAY = cython.declare(cython.longlong, ONEWAY)
 
 _LETTERS = cython.declare(
@@ -105,15 +114,18 @@ _LETTERS = cython.declare(
 """The letter of a field that has its long name."""
 
 END_LETTER = cython.declare(cython.int, 256)
-"""What the fields of an end that no message has are numbered from, and then those of an ack, in
-place of a letter.
+"""What the fields of an end that no message has are numbered from, and then those of an ack and of
+what is given back, in place of a letter.
 """
 
 _ITS_OWN = [
-    wire_name(each).encode()
-    for header in (EndTransactionRequest, AckMessageRequest)
-    for each in fields(header)
-    if wire_name(each).encode() not in _LETTERS
+    name
+    for name in dict.fromkeys(
+        wire_name(each).encode()
+        for header in (EndTransactionRequest, AckMessageRequest, SendBackRequest)
+        for each in fields(header)
+    )
+    if name not in _LETTERS
 ]
 _LETTERS.update((name, END_LETTER + number) for number, name in enumerate(_ITS_OWN))
 
@@ -136,6 +148,14 @@ _ACK_NEEDS = cython.declare(cython.uint, 0x1C00012)
 _ACK_HAS = cython.declare(cython.uint, 0x1C02012)
 """The same of an ack: topic and queue, its own from bit 22 on, and the broker's name."""
 
+_BACK_NEEDS = cython.declare(cython.uint, 0x7000000)
+_BACK_HAS = cython.declare(cython.uint, 0x1F002C02)
+"""The same of what is given back: offset, group and level; the most tries, and what does not
+matter."""
+
+_FIRST_DELAY = cython.declare(cython.longlong, FIRST_DELAY)
+_LIMITS_SINCE = cython.declare(cython.longlong, V3_4_9)
+
 _HANDLE_FIELDS = cython.declare(cython.int, 6)
 
 _WAIT = cython.declare(bytes, WAIT.encode())
@@ -155,6 +175,14 @@ _MOVING = cython.declare(
 _GROUP = cython.declare(bytes, PRODUCER_GROUP.encode())
 _REAL_TOPIC = cython.declare(bytes, REAL_TOPIC.encode())
 _REAL_QUEUE = cython.declare(bytes, REAL_QUEUE.encode())
+_TOLD_NAMES = cython.declare(
+    list, [RETRY_TOPIC.encode(), ORIGIN_MESSAGE_ID.encode(), _DELAY, _REAL_TOPIC, _REAL_QUEUE]
+)
+"""What a copy of a message that is given back says, if not before behind all else: the first two
+as they were told first."""
+
+_TOLD = cython.declare(dict, {name: kind for kind, name in enumerate(_TOLD_NAMES)})
+_TOLD.update((name.encode(), len(_TOLD_NAMES)) for name in TIMER_PROPERTIES)
 
 _NOT_HERE = cython.declare(
     object,
@@ -214,6 +242,8 @@ _Row = cython.struct(
     at=cython.longlong,
     group=cython.Py_ssize_t,
     group_size=cython.Py_ssize_t,
+    version=cython.longlong,
+    limit=cython.longlong,
 )
 
 
@@ -251,6 +281,7 @@ class SendRun:
 
     @ivar count: Requests understood.
     @ivar acks: How many of them are acks: all of them, or none.
+    @ivar backs: How many of them give messages back: the same.
     @ivar ends: How many of them end half messages.
     @ivar halves: Whether half messages are among them.
     @ivar end: Just past the last frame that was understood.
@@ -262,6 +293,7 @@ class SendRun:
 
     count = cython.declare(cython.int, visibility="readonly")
     acks = cython.declare(cython.int, visibility="readonly")
+    backs = cython.declare(cython.int, visibility="readonly")
     ends = cython.declare(cython.int, visibility="readonly")
     halves = cython.declare(cython.bint, visibility="readonly")
     firsts = cython.declare(object, visibility="public")
@@ -313,6 +345,11 @@ class SendRun:
     _pairs: list
     _cluster_pair: tuple
     _ending: set
+    # Where copies of a group go, and how often at most; and whose is given back, and its topic.
+    _retries: object
+    _groups: dict
+    _claimed: object
+    _given: list
 
     def __cinit__(self) -> None:
         self._rows = cython.cast(cython.pointer[_Row], malloc(MOST * cython.sizeof(_Row)))
@@ -338,6 +375,8 @@ class SendRun:
         stored: dict | None,
         record_at: object,
         outlived: object,
+        retries: object,
+        claimed: object,
     ) -> None:
         """@param cluster: The property that every message gets, with its ends.
         @param store_host: IPv4 address and port, as a record has them.
@@ -353,13 +392,18 @@ class SendRun:
         @param record_at: Gives the bytes of the log from a physical offset on, but no more than so
             many; raises C{ValueError} where it has none.
         @param outlived: Whether a topic was deleted after a record was stored, by its offset.
+        @param retries: Gives a group's retry topic, of which queue 0 is used, and how often its
+            messages come again; C{None} where that is to be looked at more closely.
+        @param claimed: Whether a message may be given back, by its topic, queue id, queue offset,
+            physical offset and size.
         """
         self._cluster, self._store_host = cluster, store_host
         self._host_text = store_host.hex().upper().encode()
         self._clients_flags = clients_flags
         self._most_body, self._most_frame = most_body, most_frame
         self._routes, self._records, self._ending = [], [], set()
-        self._batches = []
+        self._batches, self._groups, self._given = [], {}, []
+        self._retries, self._claimed = retries, claimed
         self._cluster_pair = cluster[: cluster.find(b"\x01") + 1], cluster
         self._stored, self._record_at, self._outlived = stored, record_at, outlived
         self._half_route = Route(_HALF_TOPIC, [(HALF_TOPIC, 0)], 0)
@@ -399,6 +443,9 @@ class SendRun:
         self._data, self.count, self.end = data, 0, at
         self._used, self.unknown, self.code = 0, None, _END
         self.acks, self.ends, self.halves, self._now = 0, 0, False, -1
+        self.backs = 0
+        self._groups.clear()
+        self._given.clear()
         self._check = check
         self._routes.clear()
         self._batches.clear()
@@ -418,6 +465,7 @@ class SendRun:
             row.properties, row.properties_size = self._used, 0
             row.half, row.batch, row.level, row.word = False, False, 0, 0
             row.timed, row.named, row.key_size = False, False, 0
+            row.version, row.limit = 0, INT32
             self._seen = 0
             self._short = self._long = self._odd = False
             self._count, self._who, self._signature = 0, b"", b""
@@ -432,12 +480,19 @@ class SendRun:
                 break
             if self.acks < self.count if self._code == _ACK else self.acks:
                 break
+            if self.backs < self.count if self._code == _BACK else self.backs:
+                break
             if check is not None and not self._is_signed(row):
                 break
             if self._code == _ACK:
                 if not self._take_ack(row):
                     break
                 self.acks += 1
+            elif self._code == _BACK:
+                if not self._take_back(row):
+                    break
+                self.backs += 1
+                self.code = 0
             elif self._code == _END:
                 if self._batches or not self._take_end(row, routes):
                     break
@@ -503,7 +558,7 @@ class SendRun:
         """
         i: cython.int
         size: cython.Py_ssize_t = row.body_size
-        if self._odd or self._code == _END or self._code == _ACK or not self._seen & 2:
+        if self._odd or self._code in (_END, _ACK, _BACK) or not self._seen & 2:
             return False
         if not self._who or not self._signature:
             return False
@@ -652,6 +707,143 @@ class SendRun:
         self.count = self.acks = count
         self.end = self._rows[count - 1].end
 
+    # --- what is given back -----------------------------------------------------------
+
+    @cython.cfunc
+    def _take_back(self, row: cython.pointer[_Row]) -> cython.bint:
+        """Find the message that is given back, and what its copy says."""
+        if self._seen & _BACK_NEEDS != _BACK_NEEDS or self._seen | _BACK_HAS != _BACK_HAS:
+            return False
+        if row.oneway or row.body_size:
+            return False
+        group: bytes = self._part(row.group, row.group_size)
+        if group not in self._groups:
+            self._groups[group] = self._retries(group.decode())
+        found: tuple = self._groups[group]
+        if found is None:
+            return False
+        row.at = row.queue_offset
+        try:
+            record = self._record_at(row.at, self._most_body + _OVERHEAD)
+        except ValueError:
+            return False
+        view: cython.const[cython.uchar][::1] = record
+        if not self._is_sound(row, record):
+            return False
+        if row.sys_flag & _TRANSACTION != 0 and row.sys_flag & _TRANSACTION != _COMMIT:
+            return False
+        row.sys_flag &= ~_TRANSACTION
+        topic: bytes = bytes(record[89 + row.body_size : row.properties - 2])
+        if not self._claimed(topic, int4(view, 12), int8(view, 20), row.at, row.size):
+            return False
+        times: cython.longlong = int4(view, 72)
+        limit: cython.longlong = found[1]
+        if row.limit < INT32 and row.version >= _LIMITS_SINCE:
+            limit = row.limit
+        if not 0 <= times < limit:
+            return False
+        row.due = times + 1
+        row.place = min(row.level or _FIRST_DELAY + times, self._level_route.queues) - 1
+        if row.place < 0 or not self._told_again(row, record, topic, found[0]):
+            return False
+        row.topic_size = len(self._level_route.topic)
+        row.size = _ALONE + row.body_size + row.topic_size + row.properties_size
+        if row.body_size > self._most_body or row.size > self._most_body + _OVERHEAD:
+            return False
+        self._used = row.properties + row.properties_size
+        self._routes.append(self._level_route)
+        self._records.append(record)
+        return True
+
+    @cython.cfunc
+    def _told_again(
+        self, row: cython.pointer[_Row], record: object, topic: bytes, retry_topic: bytes
+    ) -> cython.bint:
+        """Write the properties of a copy: those of the record, each of which is there once, with
+        its next place where an earlier one is told, or behind them.
+        """
+        view: cython.const[cython.uchar][::1] = record
+        at: cython.Py_ssize_t = row.properties
+        stop: cython.Py_ssize_t = row.size
+        middle: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        to: cython.Py_ssize_t = self._used
+        count: cython.int = 0
+        seen: cython.uint = 0
+        wide: cython.uchar = 0
+        kind: cython.int
+        i: cython.int
+        names = self._names
+        if to + row.properties_size + 2 * MOVED >= SCRATCH:
+            return False
+        origin: bytes = topic
+        first: bytes = record[64:72].hex().upper().encode() + b"%016X" % row.at
+        values: list = [topic, first, b"%d" % (row.place + 1), retry_topic, b"0"]
+        row.properties = to
+        while at < stop:
+            middle = at
+            while middle < stop and view[middle] > 2:
+                wide |= view[middle]
+                middle += 1
+            end = middle + 1
+            while end < stop and view[end] != 2:
+                wide |= view[end]
+                end += 1
+            if end >= stop or view[middle] != 1 or middle == at or end == middle + 1:
+                return False
+            size = middle - at
+            if count == MOST_NAMES:
+                return False
+            for i in range(count):
+                if names[2 * i + 1] == size and not memcmp(
+                    cython.address(view[names[2 * i]]), cython.address(view[at]), size
+                ):
+                    return False
+            names[2 * count], names[2 * count + 1] = at, size
+            count += 1
+            kind = -1
+            # D, O, R or T.
+            if view[at] in (68, 79, 82, 84):
+                kind = _TOLD.get(bytes(record[at:middle]), -1)
+            if kind == len(values):
+                return False
+            if kind >= 0:
+                seen |= 1 << kind
+            if kind == 0:
+                origin = bytes(record[middle + 1 : end])
+            if kind > 1:
+                to = self._pair(to, _TOLD_NAMES[kind], values[kind])
+            else:
+                memcpy(self._scratch + to, cython.address(view[at]), end + 1 - at)
+                to += end + 1 - at
+            at = end + 1
+        for kind in range(len(values)):
+            if not seen >> kind & 1:
+                to = self._pair(to, _TOLD_NAMES[kind], values[kind])
+        row.properties_size = to - row.properties
+        if row.properties_size > _MOST_PROPERTIES:
+            return False
+        if wide > 127:
+            try:
+                cython.cast(cython.p_char, self._scratch)[row.properties : to].decode()
+            except UnicodeDecodeError:
+                return False
+        self._given.append((self._part(row.group, row.group_size), origin))
+        return True
+
+    @cython.cfunc
+    def _pair(self, to: cython.Py_ssize_t, name: bytes, value: bytes) -> cython.Py_ssize_t:
+        """Write a property.
+
+        @return: Just past it.
+        """
+        end: cython.p_uchar = self._piece(self._scratch + to, name)
+        end[0] = 1
+        end = self._piece(end + 1, value)
+        end[0] = 2
+        return end + 1 - self._scratch
+
     # --- ends of half messages --------------------------------------------------------
 
     @cython.cfunc
@@ -680,22 +872,28 @@ class SendRun:
     def _is_half(self, row: cython.pointer[_Row], record: object) -> cython.bint:
         """Whether these bytes begin with the half message that is meant, and it is sound."""
         view: cython.const[cython.uchar][::1] = record
+        if not self._is_sound(row, record):
+            return False
+        if int8(view, 20) != row.queue_offset or int4(view, 12):
+            return False
+        return self._in(view, 89 + row.body_size, row.properties - 2, _HALF_TOPIC)
+
+    @cython.cfunc
+    def _is_sound(self, row: cython.pointer[_Row], record: object) -> cython.bint:
+        """Whether these bytes begin with a record, which is read."""
+        view: cython.const[cython.uchar][::1] = record
         length: cython.Py_ssize_t = view.shape[0]
         topic: cython.Py_ssize_t
         if length < _ALONE or int4(view, 4) != _MAGIC or int4(view, 0) > length:
             return False
-        if int8(view, 20) != row.queue_offset or int8(view, 28) != row.at or int4(view, 12):
-            return False
         row.size, row.body_size, row.sys_flag = int4(view, 0), int4(view, 84), int4(view, 36)
         row.born = int8(view, 40)
         topic = 88 + row.body_size
-        if row.sys_flag & _IP6 or row.body_size < 0 or topic + 3 + len(_HALF_TOPIC) > row.size:
+        if int8(view, 28) != row.at or row.sys_flag & _IP6 or row.body_size < 0:
             return False
-        if view[topic] != len(_HALF_TOPIC):
+        if topic + 3 > row.size or not view[topic] or topic + 3 + view[topic] > row.size:
             return False
-        if memcmp(cython.address(view[topic + 1]), self._chars(_HALF_TOPIC), len(_HALF_TOPIC)):
-            return False
-        row.properties = topic + 3 + len(_HALF_TOPIC)
+        row.properties = topic + 3 + view[topic]
         row.properties_size = row.size - row.properties
         if row.properties_size != view[row.properties - 2] << 8 | view[row.properties - 1]:
             return False
@@ -848,7 +1046,7 @@ class SendRun:
                     return False
                 if bit == 2:
                     self._code = self._value
-                    if self._code not in (_SHORT, _LONG, _END, _BATCH, _ACK):
+                    if self._code not in (_SHORT, _LONG, _END, _BATCH, _ACK, _BACK):
                         return False
                 if bit == 4:
                     row.oneway = self._value == _ONEWAY
@@ -858,6 +1056,8 @@ class SendRun:
                     row.opaque = self._value
                     if row.opaque < 0:
                         return False
+                if bit == 16:
+                    row.version = self._value
             else:
                 at = self._passed(at, q)
             if at < 0 or at >= q:
@@ -1169,7 +1369,9 @@ class SendRun:
             row.flag = self._value
         elif letter == 106:  # tries so far
             return self._value == 0
-        elif letter != 100 and letter != 108:
+        elif letter == 108:
+            row.limit = self._value
+        elif letter != 100:
             return False
         return True
 
@@ -1195,18 +1397,19 @@ class SendRun:
         start: cython.Py_ssize_t,
         stop: cython.Py_ssize_t,
     ) -> cython.bint:
-        """Take a field that only an end has; they are numbered as its header has them."""
+        """Take a field that no message has; they are numbered as their headers have them."""
         bit: cython.uint = 1 << (16 + number)
         if self._seen & bit or stop <= start:
             return False
         self._seen |= bit
-        if number == 6:
+        if number == 6 or number == 9:
             row.group, row.group_size = start, stop - start
         elif number == 7:
             row.key, row.key_size = start, stop - start
         if number == 3:
             return self._is(start, stop, b"true") or self._is(start, stop, b"false")
-        if 3 < number < 8:  # the message's id, the transaction's, the group, the handle
+        # Ids of the message and the transaction, group, handle; group, first id and topic.
+        if 3 < number != 8 and number != 10:
             return self._plain(start, stop)
         if not self._whole(start, stop) or self._value < 0:
             return False
@@ -1214,6 +1417,9 @@ class SendRun:
             row.queue_offset = self._value
         elif number == 1:
             row.at = self._value
+        elif number == 10:
+            row.level = cython.cast(cython.int, self._value)
+            return self._value < INT32
         else:
             row.word = self._value
         return True
@@ -1510,6 +1716,10 @@ class SendRun:
                 to += row.size
                 offset += row.size
                 continue
+            if self.backs:
+                to = self._write_back(to, row, self._records[i], offset, stored, next_offsets)
+                offset += row.size
+                continue
             if row.word:
                 to = self._write_end(
                     to, row, route, offset, stored, self._records[ended], ended, next_offsets
@@ -1548,6 +1758,7 @@ class SendRun:
             to += 2 + row.properties_size
             offset += row.size
         self.count, self.end, self.ends = count, row.end, ended
+        self.backs = min(self.backs, count)
         self._records.clear()
         return last if row.batch else row.offset
 
@@ -1558,6 +1769,61 @@ class SendRun:
         offset: cython.longlong = 0 if known is None else known
         next_offsets[key] = offset + 1
         return offset
+
+    @cython.cfunc
+    def _anew(
+        self,
+        to: cython.p_uchar,
+        row: cython.pointer[_Row],
+        route: Route,
+        offset: cython.longlong,
+        stored: cython.longlong,
+        source: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        next_offsets: dict,
+    ) -> cython.p_uchar:
+        """Write a record once more, for another queue, as far as its properties.
+
+        @param size: Bytes of all of it.
+        @return: Just past that.
+        """
+        memcpy(to, source, 88 + row.body_size)
+        put4(to, size)
+        put4(to + 12, row.place)
+        put8(to + 20, self._next(next_offsets, route.keys[row.place]))
+        put8(to + 28, offset)
+        put8(to + 56, stored)
+        to += 88 + row.body_size
+        to[0] = cython.cast(cython.uchar, row.topic_size)
+        return self._piece(to + 1, route.topic)
+
+    @cython.cfunc
+    def _write_back(
+        self,
+        to: cython.p_uchar,
+        row: cython.pointer[_Row],
+        record: object,
+        offset: cython.longlong,
+        stored: cython.longlong,
+        next_offsets: dict,
+    ) -> cython.p_uchar:
+        """Write a copy of a message that is given back.
+
+        @return: Just past it.
+        """
+        view: cython.const[cython.uchar][::1] = record
+        start: cython.p_uchar = to
+        source = cython.address(view[0])
+        route: Route = self._level_route
+        to = self._anew(to, row, route, offset, stored, source, row.size, next_offsets)
+        put4(start + 36, row.sys_flag)
+        put4(start + 72, row.due)
+        put8(start + 76, 0)
+        to[0] = cython.cast(cython.uchar, row.properties_size >> 8)
+        to[1] = cython.cast(cython.uchar, row.properties_size)
+        memcpy(to + 2, self._scratch + row.properties, row.properties_size)
+        row.offset = offset
+        return to + 2 + row.properties_size
 
     @cython.cfunc
     def _write_end(
@@ -1580,17 +1846,9 @@ class SendRun:
         start: cython.p_uchar = to
         size: cython.Py_ssize_t = row.size - self._op_size(row)
         if row.word == _COMMITTED:
-            memcpy(to, source, 88 + row.body_size)
-            put4(to, size)
-            put4(to + 12, row.place)
-            put8(to + 20, self._next(next_offsets, route.keys[row.place]))
-            put8(to + 28, offset)
-            put4(to + 36, row.sys_flag & ~_TRANSACTION | _COMMIT)
-            put8(to + 56, stored)
-            put8(to + 76, row.at)
-            to += 88 + row.body_size
-            to[0] = cython.cast(cython.uchar, row.topic_size)
-            to = self._piece(to + 1, route.topic)
+            to = self._anew(to, row, route, offset, stored, source, size, next_offsets)
+            put4(start + 36, row.sys_flag & ~_TRANSACTION | _COMMIT)
+            put8(start + 76, row.at)
             memcpy(to, source + row.properties - 2, row.properties_size + 2)
             to += row.properties_size + 2
         row.offset = offset + size
@@ -1656,7 +1914,9 @@ class SendRun:
     @property
     def codes(self) -> tuple:
         """How many requests it has of each code."""
-        return ((_ACK, self.acks),) if self.acks else self._told(self.count - self.ends)
+        if self.acks or self.backs:
+            return ((_ACK if self.acks else _BACK, self.count),)
+        return self._told(self.count - self.ends)
 
     @property
     def unwaited(self) -> tuple:
@@ -1673,7 +1933,17 @@ class SendRun:
         found: tuple = ((self.code, sends),) if sends else ()
         return (*found, (_END, self.ends)) if self.ends else found
 
+    @property
+    def given(self) -> list:
+        """Who gave each message back, and where it was sent first."""
+        return self._given[: self.backs]
+
     # --- answering ------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> list:
+        """The numbers of the requests."""
+        return [self._rows[i].opaque for i in range(self.count)]
 
     def answers(self, forms: tuple) -> bytes:
         """The answers that say where each message is, all with code 0.

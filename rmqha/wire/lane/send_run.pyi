@@ -8,6 +8,7 @@ class Route:
 class SendRun:
     count: int
     acks: int
+    backs: int
     ends: int
     halves: bool
     firsts: list[int]
@@ -15,6 +16,8 @@ class SendRun:
     code: int
     unknown: bytes | None
     waits: int
+    given: list[tuple[bytes, bytes]]
+    numbers: list[int]
     codes: tuple[tuple[int, int], ...]
     unwaited: tuple[tuple[int, int], ...]
     def __init__(
@@ -31,6 +34,8 @@ class SendRun:
         stored: dict[int, int] | None,
         record_at: Callable[[int, int], memoryview],
         outlived: Callable[[str, int], bool],
+        retries: Callable[[str], tuple[bytes, int] | None],
+        claimed: Callable[[bytes, int, int, int, int], bool],
     ) -> None: ...
     def read(
         self,

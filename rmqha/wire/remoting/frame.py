@@ -27,7 +27,7 @@ from attrs import define, evolve, field, frozen
 from rmqha.errors import HeaderTooCostly, HeaderUndecodable, RemotingFrameError
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import LanguageCode
-from rmqha.wire.remoting.command import MOST_FIELDS, AlikeHeader, Command, SerializeType
+from rmqha.wire.remoting.command import MOST_FIELDS, RESPONSE, AlikeHeader, Command, SerializeType
 from rmqha.wire.remoting.fastjson import JsonInvalid
 
 FRAME_LIMIT = 16 * 1024 * 1024
@@ -416,6 +416,24 @@ def encode(command: Command) -> bytes:
     """
     body = command.body
     return b"".join((encode_head(command, len(body)), body))
+
+
+def _form(digits: int) -> bytes:
+    """An answer of success, but for its number of so many digits."""
+    number = 10 ** (digits - 1)
+    head, name, tail = encode(Command(code=0, opaque=number, flag=RESPONSE)).partition(b'"opaque":')
+    return (head + name).replace(b"%", b"%%") + b"%d" + tail.removeprefix(b"%d" % number)
+
+
+_FORMS = {digits: _form(digits) for digits in range(1, 11)}
+
+
+def successes(numbers: list[int]) -> bytes:
+    """Answers of success, with nothing to say, to requests of these numbers."""
+    digits = len(b"%d" % max(numbers))
+    if len(b"%d" % min(numbers)) == digits:
+        return _FORMS[digits] * len(numbers) % tuple(numbers)
+    return b"".join(successes([number]) for number in numbers)
 
 
 @define

@@ -17,24 +17,33 @@ from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import Broker
+from rmqha.broker.meters.meters import SENT_BACK
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import DiskFull
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import SLICE
 from rmqha.store.files.allocate import Allocator
 from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.names import SCHEDULE_TOPIC
+from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.fields import to_ext, wire_name
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
-from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
+from rmqha.wire.remoting.headers.send import (
+    SendBackRequest,
+    SendMessageRequest,
+    SendMessageV2Request,
+)
 from tests.broker.sending.test_captured import sends
 from tests.broker.support import NOW, BrokerTestCase, Client, batch, long_names, properties, sending
 from tests.support.access_table import PLAIN_ACL, credentials
 from tests.support.effort import tries
 from tests.support.frames import RECORDINGS
 from tests.support.logs import now
+
+BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 
 LATER = str(NOW + 259_200_000)
 """As late as a message may be."""
@@ -281,6 +290,18 @@ class LaneTestCase(BrokerTestCase):
             made.append((broker, self.client()))
         return made[0], made[1]
 
+    def stream(self, client: Client, data: bytes, cuts: list[int]) -> None:
+        """Let a stream come in pieces."""
+        last = 0
+        for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
+            if client.connection.opened:
+                client.connection.dataReceived(data[last:cut])
+            last = cut
+            while client.connection._held:
+                self.clock.advance(0.01)
+        if client.connection.opened:
+            client.connection._outbox.flush()
+
     def log(self, broker: Broker) -> bytes:
         log, parts = broker.store.log, []
         at = log.min_offset
@@ -340,15 +361,7 @@ class BothWaysTests(LaneTestCase):
         both = self.pair(**sizes)
         for _, client in both:
             random.seed(seed)  # for messages that may go to any queue
-            last = 0
-            for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
-                if client.connection.opened:
-                    client.connection.dataReceived(data[last:cut])
-                last = cut
-                while client.connection._held:
-                    self.clock.advance(0.01)
-            if client.connection.opened:
-                client.connection._outbox.flush()
+            self.stream(client, data, cuts)
         self.same(*both)
         return self.taken(both[0][0])
 
@@ -684,6 +697,170 @@ class BothWaysTests(LaneTestCase):
             short += self.taken(both[0][0])
             count += sum(request.request_code == 310 for request in requests)
         self.assertGreater(short, count / 2)
+
+
+ORIGINALS: tuple[dict[str, Any], ...] = (
+    {},
+    {"properties": properties(KEYS="a b", UNIQ_KEY="7F01", DELAY="0", TAGS="T")},
+    {"reconsume_times": 2, "properties": properties(RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="ID")},
+    {"reconsume_times": 15, "properties": properties(REAL_QID="7", A="é", REAL_TOPIC="%RETRY%x")},
+    {"reconsume_times": 16},
+    {"reconsume_times": -2},
+    {"properties": properties(TIMER_DELAY_SEC="0", TRACE="T", ORDER="2")},
+    {"properties": "A\x01b\x01c\x02DELAYED\x011"},
+    {"properties": HALF},
+    {"properties": properties(DELAY="2")},
+    {"sys_flag": 8},
+    {"properties": properties(**{f"name{number}": "v" for number in range(33)})},
+)
+"""What was sent of messages that are given back."""
+
+BACK_FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "group": st.sampled_from(("g", "one", "several", "shut", "nobody", "a@b", "")),
+        "offset": st.sampled_from(("1", "-1", "99999999999", "x")),
+        "delayLevel": st.sampled_from(("-1", "3", "18", "19", "2147483648", "007", "")),
+        "maxReconsumeTimes": st.sampled_from(("-1", "0", "1", "3", "16", "")),
+        "originMsgId": st.sampled_from(("ID", "")),
+        "originTopic": st.sampled_from(("Orders", "é")),
+        "unitMode": st.sampled_from(("true", "false", "1")),
+        "topic": st.just("Orders"),
+        "queueId": st.just("1"),
+        "zone": st.just("1"),
+    },
+)
+
+GIVEN = st.builds(
+    lambda which, level, fields, missing, **more: (which, level, fields, missing, more),
+    which=st.integers(0, len(ORIGINALS) - 1),
+    level=st.sampled_from((0, 0, 1)),
+    fields=st.just({}) | st.just({}) | BACK_FIELDS,
+    missing=st.sampled_from(("", "", "", "group", "offset", "delayLevel")),
+    opaque=st.integers(0, 2**31 - 1) | st.just(-5),
+    flag=st.sampled_from((0, 0, 0, 0, 2)),
+    version=st.sampled_from((407, 407, 120, 121)),
+    body=st.sampled_from((b"", b"", b"", b"x")),
+    serialize=st.sampled_from((SerializeType.JSON,) * 4 + (SerializeType.ROCKETMQ,)),
+)
+
+
+class GiveBackTests(LaneTestCase):
+    """What consumers give back, on both ways."""
+
+    def both(self) -> tuple[tuple[tuple[Broker, Client], tuple[Broker, Client]], list[int]]:
+        """Both brokers, with groups and what is given back, and where that is."""
+        both, offsets = self.pair(), []
+        for broker, client in both:
+            for group, queues, perm in (("g", 1, 6), ("one", 1, 6), ("several", 3, 6)):
+                broker.groups.put(GroupConfig(group_name=group, retry_queue_nums=queues))
+                broker.topics.ensure(f"%RETRY%{group}", queues, perm=perm)
+            broker.groups.put(GroupConfig(group_name="shut", retry_max_times=1))
+            broker.topics.ensure("%RETRY%shut", 1, perm=4)
+            for number, original in enumerate(ORIGINALS):
+                command = Command(code=310, ext=sending("Orders", **original), body=b"b" * number)
+                client.send(command)
+            offsets = [int(answer.ext["msgId"][16:], 16) for answer in client.heard()]
+            self.assertEqual(len(ORIGINALS), len(offsets))
+            assert broker.lane is not None, "a lane"
+            broker.lane.messages = 0
+        return both, offsets
+
+    def counted(self, broker: Broker) -> tuple[object, ...]:
+        """And of retries."""
+        back = {key: (meter.total, meter.times) for key, meter in broker.counts.each(SENT_BACK)}
+        calls = {kind: took.count for kind, took in broker.registry.calls.took.items()}
+        calls = {kind: count for kind, count in calls.items() if kind[0] == BACK}
+        return (*super().counted(broker), back, calls, broker.retries.dead)
+
+    @settings(max_examples=tries(30))
+    @given(
+        requests=st.lists(st.tuples(GIVEN, st.integers(0, 4)), min_size=1, max_size=8),
+        cuts=st.lists(st.integers(0, 1 << 20), max_size=3),
+        dispatched=st.booleans(),
+    )
+    def test_requests(
+        self,
+        requests: list[tuple[tuple[Any, ...], int]],
+        cuts: list[int],
+        dispatched: bool,
+    ) -> None:
+        """Usual requests and unusual ones, before dispatch has reached the messages and after."""
+        both, offsets = self.both()
+        frames = []
+        for (which, level, fields, missing, more), style in requests:
+            header = SendBackRequest(offset=offsets[which], group="g", delay_level=level)
+            ext = to_ext(header) | fields
+            ext.pop(missing, None)
+            frames.append(written(Command(code=BACK, ext=ext, **more), style))
+        data = b"".join(frames)
+        if dispatched:
+            self.clock.advance(0.5)
+        for _, client in both:
+            random.seed(len(data))  # for groups with several queues
+            self.stream(client, data, cuts)
+        self.same(*both)
+
+    def test_usual(self) -> None:
+        """What usual consumers give back goes the short way, whatever else comes between."""
+        both, offsets = self.both()
+        commands = []
+        for number in range(40):
+            header = SendBackRequest(
+                offset=offsets[number % 3],
+                group=("g", "one")[number % 2],
+                delay_level=number % 5,
+                origin_msg_id="ID",
+                origin_topic="Orders",
+                max_reconsume_times=16,
+            )
+            commands.append(Command(code=BACK, ext=to_ext(header), opaque=number, version=407))
+        for _, client in both:
+            client.send(*commands, Command(code=310, ext=sending("Orders")), *commands)
+        self.same(*both)
+        self.assertEqual(81, self.taken(both[0][0]))
+
+    def test_again(self) -> None:
+        """A message that came again and is given back again goes the short way."""
+        both, offsets = self.both()
+        for _, client in both:
+            self.give(client, offsets[0])
+        self.clock.advance(0.5)
+        for broker, client in both:
+            waiting = broker.lookup.by_queue_offset(SCHEDULE_TOPIC, 0, 0)
+            assert waiting is not None, "a copy"
+            due = broker.messages.due(waiting)
+            assert due is not None, "what it becomes"
+            self.give(client, broker.store.put(due).begin)
+        self.same(*both)
+        self.assertEqual(2, self.taken(both[0][0]))
+
+    def give(self, client: Client, offset: int) -> None:
+        """Give a message back for a second."""
+        header = SendBackRequest(offset=offset, group="g", delay_level=1)
+        client.send(Command(code=BACK, ext=to_ext(header)))
+
+    def test_statuses(self) -> None:
+        """Each is told what the run came to, and a message that is on its way is kept by who gave
+        it back until then.
+        """
+        broker = self.broker()
+        broker.groups.find("g")
+        for topic in ("Orders", "%RETRY%g"):
+            broker.topics.ensure(topic, 1)
+        client = self.client()
+        client.send(Command(code=310, ext=sending("Orders")))
+        client.heard()
+        for status in PutStatus:
+            self.writer.outcome = waiting = Deferred()
+            self.give(client, 0)
+            self.assertEqual([], client.heard())
+            waiting.callback(status)
+            (answer,) = client.heard()
+            kept = status in (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE)
+            said = (0, None) if kept else (ResponseCode.SYSTEM_ERROR, status.value)
+            self.assertEqual(said, (answer.code, answer.remark))
+        self.assertEqual(1 + len(PutStatus), self.taken(broker))
 
 
 class ShortWayTests(LaneTestCase):

@@ -96,6 +96,10 @@ class SendRefusedAnswer(Header):
     trace_on: bool = ext("TRACE_ON", default=True)
 
 
+FIRST_DELAY = 3
+"""The delay level of a first retry, if its consumer does not choose one."""
+
+
 class SendBackRequest(Header):
     """Code 36: a consumer could not use a message and wants it again later.
 
