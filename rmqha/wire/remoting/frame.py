@@ -526,6 +526,9 @@ class FrameDecoder:
             if body_size:
                 command.body = data[body:at]
             commands.append(command)
+            if most is not None and command.is_response:
+                # What comes behind the answers to ours may be a run.
+                stop = at
         return commands
 
     def _check(self, total: int, word: int) -> tuple[int, int, int]:

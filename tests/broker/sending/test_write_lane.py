@@ -27,7 +27,7 @@ from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
-from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.command import RESPONSE, Command, SerializeType
 from rmqha.wire.remoting.fields import to_ext, wire_name
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
@@ -908,6 +908,13 @@ class ShortWayTests(LaneTestCase):
         waiting.callback(PutStatus.PUT_OK)
         self.assertEqual([0, 1], [answer.opaque for answer in self.asking.heard()])
         self.assertEqual(0, self.asking.connection.in_runs)
+
+    def test_behind_answers(self) -> None:
+        """What comes behind the small answers to requests of ours goes the short way too."""
+        answer = Command(code=0, flag=RESPONSE)
+        sent = [Command(code=310, opaque=n, ext=sending("Orders")) for n in range(2)]
+        self.asking.send(answer, answer, *sent, answer, *sent)
+        self.assertEqual(4, self.taken(self.serving))
 
     def test_gone(self) -> None:
         """Whoever left is told nothing."""
