@@ -120,14 +120,19 @@ def pairs(
 
 def ours(folder: Path, tool: Peer, sync: bool, **more: object) -> Pair:
     """A pair of ours, not started."""
-    keys: dict[str, Any] = {**STOCK, **COMMON, "brokerName": "ours", "namesrvAddr": tool.names}
-    keys |= more
+    keys: dict[str, Any] = {**STOCK, **COMMON, "namesrvAddr": tool.names, **_names("ours"), **more}
     role = "SYNC_MASTER" if sync else "ASYNC_MASTER"
     master = Node(folder, "master", **keys, brokerRole=role)
     return Pair("Ours", tool, master, Node(folder, "slave", master=master.address, **keys))
 
 
+def _names(name: str) -> dict[str, str]:
+    """What a pair is called; clusters too, for replies go to any master of a cluster."""
+    return {"brokerName": name, "brokerClusterName": name}
+
+
 def _java(folder: Path, tool: Peer, sync: bool) -> Pair:
-    master = Stock(folder, tool, "master", brokerName="java", **(SYNC if sync else {}))
-    slave = Stock(folder, tool, "slave", role="SLAVE", master=master.address, brokerName="java")
+    names = _names("java")
+    master = Stock(folder, tool, "master", **names, **(SYNC if sync else {}))
+    slave = Stock(folder, tool, "slave", role="SLAVE", master=master.address, **names)
     return Pair("Java", tool, master, slave)
