@@ -7,8 +7,11 @@ import sys
 if {"pytest", "twisted.trial.runner"} & sys.modules.keys():
     from hypothesis import HealthCheck, Phase, settings
 
+    from lab.harness.forked import Forked
+    from lab.harness.nodes import Process
     from tests.support.effort import tries
 
+    Process.popen = Forked
     # A busy machine, or code compiled at its first call, is slow and not wrong.
     settings.register_profile(
         "rmqha",

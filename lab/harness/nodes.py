@@ -108,9 +108,11 @@ class Folder:
 class Process:
     """One child process that writes its log to a file, over all its starts.
 
+    @cvar popen: How it is started: tests fork what they can, see L{lab.harness.forked}.
     @ivar files: How many files it may open, soft and hard; C{None} is as many as we may.
     """
 
+    popen: type[subprocess.Popen[str]] = subprocess.Popen
     cwd = ROOT
     files: int | None = None
 
@@ -132,7 +134,7 @@ class Process:
         # Nodes are started hundreds of times: what is compiled once is half of a start.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
+            self.process = self.popen(
                 command,
                 cwd=self.cwd,
                 env=environment,

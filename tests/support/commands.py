@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lab.harness.forked import Forked
+
 BIN = Path(sys.executable).parent
 """The folder of the commands that are installed beside this Python."""
 
@@ -19,9 +21,16 @@ def ended(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end: its exit code, and what it wrote."""
     told = [str(word) for word in command]
-    return subprocess.run(
-        told, check=check, capture_output=True, text=True, timeout=timeout, **more
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked(told, **pipes, text=True, **more) as process:
+        try:
+            done = subprocess.CompletedProcess(told, 0, *process.communicate(timeout=timeout))
+        finally:
+            process.kill()
+    done.returncode = process.returncode
+    if check:
+        done.check_returncode()
+    return done
 
 
 def rmqha(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
