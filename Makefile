@@ -21,7 +21,7 @@ LANE := $(wildcard rmqha/wire/lane/*_run.py rmqha/wire/lane/*.pxd) rmqha/store/f
 ARGS :=
 # Tests wait more than they compute, and those with whole nodes most of all.
 JOBS := 3
-FAULT_JOBS := 3
+FAULT_JOBS := 4
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 PYTEST_FAULTS := $(PY) -m pytest -q -n $(FAULT_JOBS) --dist worksteal tests/faults
 # Spark's processes need both cores, and so do the tests that start many of them.
