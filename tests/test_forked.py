@@ -17,7 +17,13 @@ FORKED = "lab.harness.forked"
 class ForkedTests(SynchronousTestCase):
     def test_alike(self) -> None:
         """A command says the same, on the same streams, and ends alike."""
-        for told in (["--version"], ["doctor", "nowhere"], ["status", "127.0.0.1:1"], ["nothing"]):
+        for told in (
+            ["--version"],
+            ["--help"],
+            ["doctor", "nowhere"],
+            ["status", "127.0.0.1:1"],
+            ["nothing"],
+        ):
             command = [sys.executable, str(RMQHA), *told]
             own = subprocess.run(command, check=False, capture_output=True, text=True)
             done = rmqha(*told)

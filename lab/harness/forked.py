@@ -169,6 +169,8 @@ def _become(request: dict[str, Any], files: list[int], port: socket.socket) -> C
         sys.stdout = os.fdopen(1, "w", closefd=False)
     begin = getattr(sys.modules[module], name)
     if arguments[0] != "-m":
+        # Commands tell their name by it.
+        sys.modules["__main__"].__package__ = None
         sys.argv = arguments
         return begin  # type: ignore[no-any-return]
     sys.argv = arguments[1:]
