@@ -1,5 +1,6 @@
 """Whether who is forked is all that a process of its own would be."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.forked import Forked
 from lab.harness.nodes import Folder, Node
+from lab.harness.remote import Remote
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
 from tests.support.commands import RMQHA, ended, rmqha
 
 #: What C{/proc} says of who was forked.
@@ -42,8 +46,17 @@ class ForkedTests(SynchronousTestCase):
         self.assertEqual(str(node.cwd), os.readlink(f"{at}/cwd"))
         with open(f"{at}/status", encoding="ascii") as status:
             self.assertIn(f"PPid:\t{os.getpid()}\n", status.read())
+        booted = self.booted(node)
         node.kill9()
         self.assertEqual(-9, node.process.returncode)
+        node.start()
+        self.assertGreater(self.booted(node), booted, "each life of a node has a time of its own")
+
+    @staticmethod
+    def booted(node: Node) -> int:
+        with Remote(node.port) as client:
+            answer = client.ask(Command(code=RequestCode.GET_BROKER_RUNTIME_INFO))
+        return int(json.loads(answer.body)["table"]["bootTimestamp"])
 
     def test_born_otherwise(self) -> None:
         """Whom Python is to treat otherwise is a process of its own, as is what is none of ours."""

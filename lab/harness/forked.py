@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,10 @@ LATER = (
 
 #: What Python itself goes by in an environment: who wants it otherwise is not forked.
 BORN_WITH = ("PYTHON", "LANG", "LC_", "TZ")
+
+#: The one module that notes when its process began, and where: a slave tells lives of its master
+#: apart by it.
+BOOT = "rmqha.broker.admin.runtime_info", "BOOTED"
 
 UNBUFFERED = "PYTHONUNBUFFERED"
 
@@ -167,6 +172,7 @@ def _become(request: dict[str, Any], files: list[int], port: socket.socket) -> C
     port.close()
     if UNBUFFERED not in request["environment"]:
         sys.stdout = os.fdopen(1, "w", closefd=False)
+    setattr(sys.modules[BOOT[0]], BOOT[1], int(time.time() * 1000))
     begin = getattr(sys.modules[module], name)
     if arguments[0] != "-m":
         # Commands tell their name by it.

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 
-from attrs import define
+from attrs import define, field
 
 from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.broker.meters.meters import MINUTE, Flow
@@ -75,7 +75,7 @@ class Runtime:
     ha: Callable[[], HaStatus]
     first: int
     on_claim: Callable[[str, EpochClaim], None] = lambda host, claim: None
-    booted: int = BOOTED
+    booted: int = field(factory=lambda: BOOTED)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
