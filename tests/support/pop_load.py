@@ -236,7 +236,10 @@ class PopLoad:
                 offset=handle.offset,
             )
             asked.append(Command.request(RequestCode.ACK_MESSAGE, request))
-        self.books.unknown.update(body for body, _, _ in some)
+        bodies = {body for body, _, _ in some}
+        # An ack before this one was not answered, and may be stored.
+        maybe_done = bodies & self.books.unknown
+        self.books.unknown |= bodies
         answers, now = client.ask_all(asked), time.time()
         numbers = {command.opaque: each for command, each in zip(asked, some, strict=True)}
         for answer in answers:
@@ -244,7 +247,7 @@ class PopLoad:
             if not answer.code and now * 1000 < handle.pop_time + handle.invisible - LATE:
                 with self.books.lock:
                     self.books.done.setdefault(body, now)
-            elif answer.code in NOTHING_DONE:
+            elif answer.code in NOTHING_DONE and body not in maybe_done:
                 self.books.unknown.discard(body)
 
     def drain(self, port: int, quiet: float = 0.0) -> None:
