@@ -91,7 +91,7 @@ class Forked(subprocess.Popen[str]):
 
     def _execute_child(self, args: Any, *more: Any) -> None:
         told = [str(word) for word in args]
-        cwd, environment = more[4] or os.getcwd(), dict(more[5] or os.environ)
+        cwd, environment = os.path.abspath(more[4] or "."), dict(more[5] or os.environ)
         known = told[0] == sys.executable and place(told[1:])
         alike = born_with(environment) == born_with(os.environ)
         before, passed = more[1], more[3]
@@ -101,7 +101,7 @@ class Forked(subprocess.Popen[str]):
         pipes = more[9:15]
         request = {
             "arguments": told[1:],
-            "cwd": os.fspath(cwd),
+            "cwd": cwd,
             "environment": environment,
             "session": more[-2],
         }
@@ -163,12 +163,13 @@ def _become(request: dict[str, Any], files: list[int], port: socket.socket) -> C
     module, _, name = place(arguments).partition(":")
     if request["session"]:
         os.setsid()
-    os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    # First, so that what goes wrong from here on is said where it is looked for.
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
     port.close()
     if UNBUFFERED not in request["environment"]:
         sys.stdout = os.fdopen(1, "w", closefd=False)
