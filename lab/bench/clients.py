@@ -270,41 +270,29 @@ def _to_pop(quick: bool) -> int:
     return 20_000 if quick else 200_000
 
 
-def _for_pop(
-    begun: Callable[[Field], AbstractContextManager[dict[str, Pair]]],
-) -> Callable[[Field], AbstractContextManager[dict[str, Pair]]]:
+def _shared_out(field: Field) -> AbstractContextManager[dict[str, Pair]]:
     """@raise Missing: Of a RocketMQ that cannot."""
-
-    def started(field: Field) -> AbstractContextManager[dict[str, Pair]]:
-        if field.version.startswith("4"):
-            raise jars.Missing("no consumers in POP mode before RocketMQ 5")
-        return begun(field)
-
-    return started
+    if field.version.startswith("4"):
+        raise jars.Missing("no consumers in POP mode before RocketMQ 5")
+    return _filled(_to_pop, timerWheelEnable="true")(field)
 
 
 def _pop(pair: Pair, turn: Turn) -> Seen:
-    """Three consumers that catch up."""
-    group = f"catch{turn.number + 1}{pair.name}"
-    _shared(pair, pair.topic, group)
+    """Three consumers that catch up, and then one message after the other."""
+    catch, one = (f"{what}{turn.number + 1}{pair.name}" for what in ("catch", "one"))
+    _shared(pair, pair.topic, catch)
     count, before = _to_pop(turn.quick), _log_end(pair)
-    rate = pair.consume(group, count, members=MEMBERS, pop=True)
+    rate = pair.consume(catch, count, members=MEMBERS, pop=True)
     written = (_log_end(pair) - before) / count
-    return {"rate": rate, "written": written}
-
-
-def _pop_one(pair: Pair, turn: Turn) -> Seen:
-    """One message after the other."""
-    group = f"one{turn.number + 1}{pair.name}"
-    topic = f"{group}Topic"
+    topic = f"{one}Topic"
     pair.tool.do("topic", address=pair.address, topic=topic, queues=1)
-    _shared(pair, topic, group)
+    _shared(pair, topic, one)
     micros = pair.tool.ask(
         "latency",
         namesrv=pair.tool.names,
         kind="single",
         topic=topic,
-        group=group,
+        group=one,
         count=ONE_BY_ONE,
         before=BEFORE,
         size=BODY,
@@ -314,7 +302,7 @@ def _pop_one(pair: Pair, turn: Turn) -> Seen:
         seconds=60,
     ).wait(PATIENCE)
     p50, p99 = (percentile(micros, share) for share in (0.5, 0.99))
-    return {"p50": p50, "p99": p99}
+    return {"rate": rate, "written": written, "p50": p50, "p99": p99}
 
 
 def _log_end(pair: Pair) -> int:
@@ -447,7 +435,7 @@ BENCH = Bench(
         ),
         Row(
             name="pop",
-            set_up=_for_pop(_filled(_to_pop, timerWheelEnable="true")),
+            set_up=_shared_out,
             load=_pop,
             figures=[
                 Figure(
@@ -463,14 +451,6 @@ BENCH = Bench(
                     0.6,
                     most=True,
                 ),
-            ],
-            until=1700.0,
-        ),
-        Row(
-            name="pop-one",
-            set_up=_for_pop(pairs(warm=False, timerWheelEnable="true")),
-            load=_pop_one,
-            figures=[
                 Figure("p50", f"{ONE}, p50", "us", 1.0, most=True),
                 Figure("p99", f"{ONE}, p99", "us"),
             ],
