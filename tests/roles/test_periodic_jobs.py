@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from rmqha.health import HealthReason
 from rmqha.metrics.family import Sample
 from rmqha.metrics.node_families import HEALTH_REASON
 from rmqha.namesrv.routes import RouteTable
-from rmqha.periodic import RED_AFTER, NodePart, Periodic, Watch, jobs_of
+from rmqha.periodic import RED_AFTER, Job, NodePart, Periodic, Watch, jobs_of
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.roles.process import Process
 from tests.roles.nodes import NodeReactor, settings
@@ -119,6 +120,15 @@ class TreeTests(SynchronousTestCase):
                     self.assertNotEqual(part, node.name in of_commands, node.name)
 
 
+def missed(node: Process, clock: NodeReactor) -> set[str]:
+    """Jobs that are repeated by its clock, and are not in its tree."""
+    gc.collect()
+    there = [each for each in gc.get_objects() if isinstance(each, Job) and each.clock is clock]
+    known = {id(job) for job in jobs_of(node)}
+    assert known, "it has some"
+    return {job.name for job in there if job.running and id(job) not in known}
+
+
 class MasterTests(LogTestCase):
     """A master whose name server does not answer."""
 
@@ -150,6 +160,10 @@ class MasterTests(LogTestCase):
                 "looking for another master of the brokerName",
             },
         )
+
+    def test_none_is_missed(self) -> None:
+        """No job is where the node does not find it."""
+        self.assertEqual(set(), missed(self.node, self.reactor))
 
     def test_vital(self) -> None:
         """A vital job that fails thrice in a row makes the node unhealthy, until it succeeds."""
@@ -198,6 +212,7 @@ class SlaveTests(SlaveCase):
         self.assertNotIn("reports to the master", found)
         self.accept()
         self.assertIn("reports to the master", names(node.status()))
+        self.assertEqual(set(), missed(node, self.reactor))
         self.assertLessEqual(names(node.status()) - OF_ALL_BROKERS, own | {"reports to the master"})
 
 
