@@ -39,9 +39,12 @@ class KindReadsTests(SynchronousTestCase):
 
     def drop(self) -> None:
         """Take the file out of the page cache."""
-        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        if self.cached(0):
-            raise SkipTest("this file system keeps its pages")
+        # A kernel that is busy with a page passes it over: what is left is dropped the next time.
+        for _ in range(20):
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not any(self.cached(place) for place in range(0, SIZE, PIECE // 2)):
+                return
+        raise SkipTest("this file system keeps its pages")
 
     def cached(self, place: int) -> bool:
         """Whether a byte is in the page cache; looking does not bring it there."""
