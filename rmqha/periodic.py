@@ -15,6 +15,7 @@ Source: docs/status.rst, Periodic jobs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from attrs import define, field
@@ -287,18 +288,25 @@ class Watch(NodePart):
         self.looking.stop()
 
 
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    return tuple(name for each in kind.__mro__ for name in vars(each).get("__slots__", ()))
+
+
 def tree(whole: object) -> list[NodePart]:
     """The parts that are now in its fields, or in a tuple there, and those in theirs: each once."""
     found: dict[int, NodePart] = {id(whole): NodePart()}
 
-    def look(at: object) -> None:
-        slots = (name for kind in type(at).__mro__ for name in vars(kind).get("__slots__", ()))
-        fields = [getattr(at, name, None) for name in slots]
-        for value in (*fields, *getattr(at, "__dict__", {}).values()):
-            for part in value if type(value) is tuple else (value,):
-                if isinstance(part, NodePart) and id(part) not in found:
-                    found[id(part)] = part
-                    look(part)
+    def look(at: Any) -> None:
+        kind: Any = type(at)
+        fields = [getattr(at, name, None) for name in _slots(kind)]
+        fields += getattr(at, "__dict__", {}).values()
+        for each in [value for value in fields if type(value) is tuple]:
+            fields += each
+        for part in [value for value in fields if isinstance(value, NodePart)]:
+            if id(part) not in found:
+                found[id(part)] = part
+                look(part)
 
     look(whole)
     return list(found.values())[1:]
