@@ -9,13 +9,12 @@ client's and the machine's.
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,58 +201,41 @@ class Signing(Producer):
         return encode(command)
 
 
-@contextmanager
-def _producers(where: Field) -> Iterator[dict[str, Producer]]:
+def _producers(where: Field) -> dict[str, Producer]:
     """Of all kinds, to one SYNC pair."""
-    folder = where.folder / "kinds"
-    master = Node(folder, "master", **STOCK, brokerRole="SYNC_MASTER")
-    slave = Node(folder, "slave", master=master.address, **STOCK)
-    try:
-        master.start()
-        slave.start()
-        slave.until_upstream("in-sync")
-        with ExitStack() as opened:
-            found = {kind: opened.enter_context(closing(Producer(master, kind))) for kind in KINDS}
-            found["plain"].ask([encode(make_topic(TOPIC, QUEUES))], 1)
-            yield found
-    finally:
-        slave.kill9()
-        master.kill9()
-        shutil.rmtree(folder)
+    master = Node(where.folder, "master", **STOCK, brokerRole="SYNC_MASTER").start()
+    slave = Node(where.folder, "slave", master=master.address, **STOCK).start()
+    slave.until_upstream("in-sync")
+    opened = where.opened.enter_context
+    found = {kind: opened(closing(Producer(master, kind))) for kind in KINDS}
+    found["plain"].ask([encode(make_topic(TOPIC, QUEUES))], 1)
+    return found
 
 
-@contextmanager
 def _masters(
-    folder: Path, masters: Mapping[str, tuple[Node, Callable[[Node, str], Producer]]]
-) -> Iterator[dict[str, Producer]]:
+    where: Field, masters: Mapping[str, tuple[Node, Callable[[Node, str], Producer]]]
+) -> dict[str, Producer]:
     """Masters without slaves, and a producer for each."""
-    try:
-        with ExitStack() as opened:
-            found = {
-                name: opened.enter_context(closing(make(node.start(), "plain")))
-                for name, (node, make) in masters.items()
-            }
-            for each in found.values():
-                each.ask([each.framed(make_topic(TOPIC, QUEUES))], 1)
-            yield found
-    finally:
-        for node, _ in masters.values():
-            node.kill9()
-        shutil.rmtree(folder)
+    found = {
+        name: where.opened.enter_context(closing(make(node.start(), "plain")))
+        for name, (node, make) in masters.items()
+    }
+    for each in found.values():
+        each.ask([each.framed(make_topic(TOPIC, QUEUES))], 1)
+    return found
 
 
-def _counting(where: Field) -> AbstractContextManager[dict[str, Producer]]:
+def _counting(where: Field) -> dict[str, Producer]:
     """A master as it is, and one that counts nothing (L{lab.bench.without_child})."""
-    folder = where.folder / "metrics"
-    plain = Node(folder, "master", "without", **STOCK)
+    plain = Node(where.folder, "master", "without", **STOCK)
     plain.program = ("-m", "lab.bench.without_child")
-    counts = Node(folder, "master", "with", **STOCK)
-    return _masters(folder, {"with metrics": (counts, Producer), "without": (plain, Producer)})
+    counts = Node(where.folder, "master", "with", **STOCK)
+    return _masters(where, {"with metrics": (counts, Producer), "without": (plain, Producer)})
 
 
-def _guarded(where: Field) -> AbstractContextManager[dict[str, Producer]]:
+def _guarded(where: Field) -> dict[str, Producer]:
     """A master that takes TLS alone, one whose clients sign, and one as it is."""
-    folder = where.folder / "guarded"
+    folder = where.folder
     authority = Authority(folder)
     key, certificate = authority.certificate("node")
     tls: dict[str, Any] = {"tlsMode": "enforcing", "tlsKeyPath": key, "tlsCertPath": certificate}
@@ -268,7 +250,7 @@ def _guarded(where: Field) -> AbstractContextManager[dict[str, Producer]]:
         "access control": (signs, Signing),
         "neither": (Node(folder, "master", "neither", **STOCK), Producer),
     }
-    return _masters(folder, masters)
+    return _masters(where, masters)
 
 
 SCRAPED, PIECE = 1000, 250
@@ -282,24 +264,17 @@ def _places() -> list[tuple[str, int]]:
     return [(f"BenchTopic{n:04d}", queue) for n in range(SCRAPED) for queue in range(QUEUES)]
 
 
-@contextmanager
-def _scraped(where: Field) -> Iterator[dict[str, Connection]]:
+def _scraped(where: Field) -> dict[str, Connection]:
     """A master with many topics."""
-    node = Node(where.folder / "scraped", "master")
-    try:
-        with closing(Connection(node.start())) as load:
-            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-            load.ask([encode(Command(code=code, body=write(GroupConfig(group_name="g0"))))], 1)
-            load.ask(
-                [encode(make_topic(topic, QUEUES)) for topic, at in _places() if not at], PIECE
-            )
-            for _ in range(7):
-                load.ask([encode(send(topic, bytes(100), at)) for topic, at in _places()], PIECE)
-            time.sleep(REST)  # until all of it is in the queues
-            yield {"ours": load}
-    finally:
-        node.kill9()
-        shutil.rmtree(node.folder)
+    node = Node(where.folder, "master").start()
+    load = where.opened.enter_context(closing(Connection(node)))
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    load.ask([encode(Command(code=code, body=write(GroupConfig(group_name="g0"))))], 1)
+    load.ask([encode(make_topic(topic, QUEUES)) for topic, at in _places() if not at], PIECE)
+    for _ in range(7):
+        load.ask([encode(send(topic, bytes(100), at)) for topic, at in _places()], PIECE)
+    time.sleep(REST)  # until all of it is in the queues
+    return {"ours": load}
 
 
 def _scrape(load: Connection, turn: Turn) -> Seen:

@@ -15,7 +15,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from typing import Any
 from attrs import evolve
 
 from lab.bench.corpus import write_log
-from lab.bench.facts import disk_folder
 from lab.bench.processes import Span
 from lab.bench.sends import BODY
 from lab.bench.stock import FILE_SIZE, STOCK, Peer, Stock
@@ -31,7 +30,6 @@ from lab.bench.table import GIB, Field, Figure, Row, Seen, Turn, call
 from lab.harness.certificates import Authority
 from lab.harness.nodes import Node
 from lab.harness.remote import Remote, send
-from lab.stock.jars import Missing
 
 PIECE = 32 << 10
 """Bytes of one C{sendfile} and of one C{recv_into}: RocketMQ's C{haTransferBatchSize}."""
@@ -159,12 +157,6 @@ class Source:
         if self.tool is not None and self.tool.version >= "5":
             self.tool.register(self.ours.address)
 
-    def stop(self) -> None:
-        self.ours.kill9()
-        if self.tool is not None:
-            self.java.kill9()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def raw(self, turn: Turn) -> Seen:
         """Copy the log by the shortest way."""
         return {"built": self.end / copy(self.log, self.folder / "raw", self.end) / 1e6}
@@ -236,30 +228,16 @@ def _reached(slave: Node | Stock) -> tuple[int, int]:
 Load = Callable[[Turn], Seen]
 
 
-def _alone(kind: str, *, disk: bool) -> Callable[[Field], AbstractContextManager[dict[str, Load]]]:
+def _alone(kind: str, field: Field, *, disk: bool = False) -> dict[str, Load]:
     """A master of ours alone; what is measured of a slave is held against a raw copy, if any is."""
-
-    @contextmanager
-    def started(field: Field) -> Iterator[dict[str, Load]]:
-        total = GIB // 4 if field.quick else GIB if disk or kind == "idle" else 4 * GIB
-        base = disk_folder(3 * total + GIB) if disk else field.folder
-        if base is None:
-            raise Missing("no disk with enough room")
-        source = Source(base / "source", total)
-        try:
-            source.start()
-            loads: dict[str, Load] = {"ours": partial(getattr(source, kind), source.ours, False)}
-            yield loads | ({} if kind == "idle" else {"raw copy": source.raw})
-        finally:
-            source.stop()
-            if disk:
-                shutil.rmtree(base, ignore_errors=True)
-
-    return started
+    total = GIB // 4 if field.quick else GIB if disk or kind == "idle" else 4 * GIB
+    source = Source(field.on_disk(3 * total + GIB) if disk else field.folder, total)
+    source.start()
+    loads: dict[str, Load] = {"ours": partial(getattr(source, kind), source.ours, False)}
+    return loads | ({} if kind == "idle" else {"raw copy": source.raw})
 
 
-@contextmanager
-def _encrypted(field: Field) -> Iterator[dict[str, Load]]:
+def _encrypted(field: Field) -> dict[str, Load]:
     """Pairs of ours that replicate by TLS, both ends with certificates, and in clear text."""
     authority = Authority(field.folder / "tls")
     key, path = authority.certificate("node")
@@ -267,34 +245,22 @@ def _encrypted(field: Field) -> Iterator[dict[str, Load]]:
     ways: dict[str, dict[str, Any]] = {"TLS": {"haTlsMode": "enforcing", **files}, "clear text": {}}
     total = GIB // 4 if field.quick else GIB
     sources = {name: Source(field.folder / name[:3], total, **keys) for name, keys in ways.items()}
-    try:
-        for source in sources.values():
-            source.ours.keys["brokerRole"] = "SYNC_MASTER"
-            source.start()
-        yield {name: source.written for name, source in sources.items()}
-    finally:
-        for source in sources.values():
-            source.stop()
+    for source in sources.values():
+        source.ours.keys["brokerRole"] = "SYNC_MASTER"
+        source.start()
+    return {name: source.written for name, source in sources.items()}
 
 
-def _four(kind: str) -> Callable[[Field], AbstractContextManager[dict[str, Load]]]:
+def _four(kind: str, field: Field) -> dict[str, Load]:
     """Masters of ours and stock ones, with slaves of either."""
-
-    @contextmanager
-    def started(field: Field) -> Iterator[dict[str, Load]]:
-        source = Source(field.folder / "source", GIB // 4 if field.quick else GIB, field.tool)
-        try:
-            source.start()
-            load = getattr(source, kind)
-            yield {
-                OURS: partial(load, source.ours, False),
-                JAVA: partial(load, source.java, True),
-                **({} if kind == "idle" else {MIXED: partial(load, source.java, False)}),
-            }
-        finally:
-            source.stop()
-
-    return started
+    source = Source(field.folder, GIB // 4 if field.quick else GIB, field.tool)
+    source.start()
+    load = getattr(source, kind)
+    return {
+        OURS: partial(load, source.ours, False),
+        JAVA: partial(load, source.java, True),
+        **({} if kind == "idle" else {MIXED: partial(load, source.java, False)}),
+    }
 
 
 OURS, JAVA, MIXED = "ours -> ours", "Java -> Java", "Java -> ours"
@@ -322,7 +288,7 @@ ALONE = [
     *(
         Row(
             name=f"catchup{'-disk' * disk}",
-            set_up=_alone("caught_up", disk=disk),
+            set_up=partial(_alone, "caught_up", disk=disk),
             load=call,
             figures=_figures("", f", {where}", built=goal),
             rounds=3,
@@ -331,7 +297,7 @@ ALONE = [
     ),
     Row(
         name="idle",
-        set_up=_alone("idle", disk=False),
+        set_up=partial(_alone, "idle"),
         load=call,
         figures=IDLE,
         rounds=1,
@@ -353,7 +319,7 @@ ALONE = [
 BESIDE = [
     Row(
         name="catchup",
-        set_up=_four("caught_up"),
+        set_up=partial(_four, "caught_up"),
         load=call,
         figures=[
             figure
@@ -364,7 +330,7 @@ BESIDE = [
     ),
     Row(
         name="idle",
-        set_up=_four("idle"),
+        set_up=partial(_four, "idle"),
         load=call,
         figures=[evolve(figure, goal=None) for figure in IDLE],
         rounds=1,

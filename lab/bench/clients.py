@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -45,13 +45,13 @@ def _of_writes(what: str, many: dict[str, Any], one: dict[str, Any]) -> list[Fig
 TOPICS = 1000
 
 
-@contextmanager
-def _topics(field: Field) -> Iterator[dict[str, Pair]]:
-    with all_descriptors(), pairs()(field) as both:
-        for pair in both.values():
-            pair.target.make(pair.address, QUEUES, TOPICS)
-            pair.target.warm_up(WARM_MESSAGES // 2, TOPICS)
-        yield both
+def _topics(field: Field) -> dict[str, Pair]:
+    field.opened.enter_context(all_descriptors())
+    both = pairs(field)
+    for pair in both.values():
+        pair.target.make(pair.address, QUEUES, TOPICS)
+        pair.target.warm_up(WARM_MESSAGES // 2, TOPICS)
+    return both
 
 
 def _spread(pair: Pair, turn: Turn) -> Seen:
@@ -59,19 +59,12 @@ def _spread(pair: Pair, turn: Turn) -> Seen:
     return pair.send(20_000 if turn.quick else 80_000, MANY, topics=TOPICS).seen("topics")
 
 
-def _filled(
-    backlog: Callable[[bool], int], **how: Any
-) -> Callable[[Field], AbstractContextManager[dict[str, Pair]]]:
+def _filled(backlog: Callable[[bool], int], field: Field, **how: Any) -> dict[str, Pair]:
     """@param backlog: How many messages there are to consume, by whether it is quick."""
-
-    @contextmanager
-    def started(field: Field) -> Iterator[dict[str, Pair]]:
-        with pairs(warm=False, **how)(field) as both:
-            for pair in both.values():
-                pair.send(backlog(field.quick) // BATCH, BATCHES, BATCH)
-            yield both
-
-    return started
+    both = pairs(field, warm=False, **how)
+    for pair in both.values():
+        pair.send(backlog(field.quick) // BATCH, BATCHES, BATCH)
+    return both
 
 
 def _to_consume(quick: bool) -> int:
@@ -109,21 +102,17 @@ class Beside:
     consumer: bool
 
 
-@contextmanager
-def _read_slave(field: Field) -> Iterator[dict[str, Beside]]:
+def _read_slave(field: Field) -> dict[str, Beside]:
     keys = {"accessMessageInMemoryBytes": HELD, "slaveReadEnable": "true"}
-    pair = ours(field.folder / "alone", field.tool, False, **keys)
-    try:
-        pair.start()
-        pair.send(BACKLOG // BATCH, BATCHES, BATCH)
-        pair.warm_up(field.quick)
-        assert isinstance(pair.master, Node) and isinstance(pair.slave, Node)
-        pair.slave.until_synced(pair.master.status()["maxOffset"], PATIENCE)
-        for node in (pair.master, pair.slave):
-            node.until(lambda said: said["dispatchedOffset"] == said["maxOffset"], "idle", PATIENCE)
-        yield {"beside it": Beside(pair, True), "without it": Beside(pair, False)}
-    finally:
-        pair.stop()
+    pair = ours(field.folder, field.tool, False, **keys)
+    pair.start()
+    pair.send(BACKLOG // BATCH, BATCHES, BATCH)
+    pair.warm_up(field.quick)
+    assert isinstance(pair.master, Node) and isinstance(pair.slave, Node)
+    pair.slave.until_synced(pair.master.status()["maxOffset"], PATIENCE)
+    for node in (pair.master, pair.slave):
+        node.until(lambda said: said["dispatchedOffset"] == said["maxOffset"], "idle", PATIENCE)
+    return {"beside it": Beside(pair, True), "without it": Beside(pair, False)}
 
 
 def _write_beside(beside: Beside, turn: Turn) -> Seen:
@@ -204,20 +193,14 @@ KINDS = (
 RETRIES = 20_000
 
 
-@contextmanager
-def _of_kinds(field: Field) -> Iterator[dict[str, Pair]]:
-    with pairs(sync=True)(field) as both:
-        for pair in both.values():
-            names, topic = pair.tool.names, pair.make(f"{pair.topic}Request")
-            how: Any = {
-                "kind": "single",
-                "namesrv": names,
-                "topic": topic,
-                "group": f"{topic}Answer",
-            }
-            pair.tool.do("answer", **how)
-            pair.send(RETRIES // BATCH, BATCHES, BATCH, topic=pair.make(f"{pair.topic}Retry"))
-        yield both
+def _of_kinds(field: Field) -> dict[str, Pair]:
+    both = pairs(field, sync=True)
+    for pair in both.values():
+        topic = pair.make(f"{pair.topic}Request")
+        how: Any = {"namesrv": pair.tool.names, "topic": topic, "group": f"{topic}Answer"}
+        pair.tool.do("answer", kind="single", **how)
+        pair.send(RETRIES // BATCH, BATCHES, BATCH, topic=pair.make(f"{pair.topic}Retry"))
+    return both
 
 
 def _kinds(pair: Pair, turn: Turn) -> Seen:
@@ -270,11 +253,11 @@ def _to_pop(quick: bool) -> int:
     return 20_000 if quick else 200_000
 
 
-def _shared_out(field: Field) -> AbstractContextManager[dict[str, Pair]]:
+def _shared_out(field: Field) -> dict[str, Pair]:
     """@raise Missing: Of a RocketMQ that cannot."""
     if field.version.startswith("4"):
         raise jars.Missing("no consumers in POP mode before RocketMQ 5")
-    return _filled(_to_pop, timerWheelEnable="true")(field)
+    return _filled(_to_pop, field, timerWheelEnable="true")
 
 
 def _pop(pair: Pair, turn: Turn) -> Seen:
@@ -339,7 +322,7 @@ BENCH = Bench(
         *(
             Row(
                 name=name,
-                set_up=pairs(**how),
+                set_up=partial(pairs, **how),
                 load=writes,
                 figures=_of_writes(what, many, one),
                 until=until,
@@ -361,7 +344,7 @@ BENCH = Bench(
         ),
         Row(
             name="consume",
-            set_up=_filled(_to_consume, enablePropertyFilter="true"),
+            set_up=partial(_filled, _to_consume, enablePropertyFilter="true"),
             load=_consume,
             figures=[
                 Figure(
@@ -419,7 +402,7 @@ BENCH = Bench(
         ),
         Row(
             name="timers",
-            set_up=pairs(sync=True, timerWheelEnable="true"),
+            set_up=partial(pairs, sync=True, timerWheelEnable="true"),
             load=_timers,
             figures=[
                 Figure(

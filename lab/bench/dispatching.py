@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -69,9 +68,8 @@ def opened(root: Path, clock: Clock, now_ms: int, **keys: object) -> tuple[Store
     return service, service.opened
 
 
-@contextmanager
-def _topics(field: Field) -> Iterator[dict[str, Callable[[Turn], Seen]]]:
-    yield {f"{topics:,}": partial(_round, field.folder / "store", topics) for topics in GOALS}
+def _topics(field: Field) -> dict[str, Callable[[Turn], Seen]]:
+    return {f"{topics:,}": partial(_round, field.folder / "store", topics) for topics in GOALS}
 
 
 def _round(root: Path, topics: int, turn: Turn) -> Seen:

@@ -5,8 +5,6 @@ with the options of L{lab.bench.table}.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from lab.bench.catchup import BESIDE
 from lab.bench.sends import BODY, MANY, WARM_MESSAGES, Target, figures
@@ -20,24 +18,19 @@ WARM_UP = 100_000
 """Messages that warm up a new slave, when its master and the producers are warm."""
 
 
-@contextmanager
-def _slaves(field: Field) -> Iterator[dict[str, Target]]:
+def _slaves(field: Field) -> dict[str, Target]:
     """A stock master, and its slaves, of which one runs at a time."""
     folder, tool = field.folder, field.tool
     master = Stock(folder / "master", tool, "master", **SYNC)
     java = Stock(folder / "java", tool, "slave", role="SLAVE", master=master.address)
     ours = Node(folder / "ours", "slave", master=master.address, **STOCK)
-    try:
-        master.start()
-        found = {
-            name: Target(tool=tool, topic="BenchSync", master=master, slave=slave)
-            for name, slave in (("our slave", ours), ("a Java slave", java))
-        }
-        found["our slave"].make(master.client_address, QUEUES)
-        yield found
-    finally:
-        for process in (java, ours, master):
-            process.kill9()
+    master.start()
+    found = {
+        name: Target(tool=tool, topic="BenchSync", master=master, slave=slave)
+        for name, slave in (("our slave", ours), ("a Java slave", java))
+    }
+    found["our slave"].make(master.client_address, QUEUES)
+    return found
 
 
 def _write(target: Target, turn: Turn) -> Seen:

@@ -7,11 +7,8 @@ The node is started and stopped as it is, asked for its status every second in b
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +78,10 @@ def fill(root: Path, topics: int) -> None:
         (root / "config" / file).write_text(json.dumps(table), encoding="utf-8")
 
 
-@contextmanager
-def _filled(field: Field) -> Iterator[dict[str, TurnNode]]:
-    node = TurnNode(field.folder / "queues", "master", **KEYS)
+def _filled(field: Field) -> dict[str, TurnNode]:
+    node = TurnNode(field.folder, "master", **KEYS)
     fill(node.root, 1000 if field.quick else 10_000)
-    try:
-        yield {"ours": node}
-    finally:
-        node.kill9()
-        shutil.rmtree(node.folder)
+    return {"ours": node}
 
 
 def _restart(node: TurnNode, turn: Turn) -> Seen:

@@ -4,21 +4,16 @@ server, and one JVM of stock producers and consumers for both.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 
-from lab.bench.facts import disk_folder
 from lab.bench.sends import PATIENCE, QUICK_WARM_MESSAGES, WARM_MESSAGES, Sends, Target
 from lab.bench.stock import COMMON, STOCK, SYNC, Peer, Stock
 from lab.bench.table import GIB, Field
 from lab.harness.json_child import Asked
 from lab.harness.nodes import Node, until
-from lab.stock.jars import Missing
 
 QUEUES = 8
 
@@ -52,10 +47,6 @@ class Pair:
         self.target.make(self.address, QUEUES)
         self.target.until_answered()
 
-    def stop(self) -> None:
-        self.slave.kill9()
-        self.master.kill9()
-
     def send(self, count: int, threads: int, each: int = 1, **how: Any) -> Sends:
         return self.target.send(count, threads, each, **how)
 
@@ -88,34 +79,21 @@ class Pair:
 
 
 def pairs(
-    *, sync: bool = False, disk: bool = False, warm: bool = True, **masters: object
-) -> Callable[[Field], AbstractContextManager[dict[str, Pair]]]:
-    """Both pairs, started, ours first; they are ended and deleted afterwards.
+    field: Field, *, sync: bool = False, disk: bool = False, warm: bool = True, **masters: object
+) -> dict[str, Pair]:
+    """Both pairs, started, ours first.
 
     @param disk: Whether all of it is on a real disk.
     @param warm: Whether what is measured is a JVM that has compiled, on both ends.
     """
-
-    @contextmanager
-    def started(field: Field) -> Iterator[dict[str, Pair]]:
-        base = disk_folder(ON_DISK) if disk else field.folder
-        if base is None:
-            raise Missing("no disk with enough room")
-        folder = base / "pairs"
-        found = [ours(folder / "ours", field.tool, sync), _java(folder / "java", field.tool, sync)]
-        try:
-            for pair in found:
-                pair.master.keys.update(masters)
-                pair.start()
-                if warm:
-                    pair.warm_up(field.quick)
-            yield dict(zip(("ours", "stock pair"), found, strict=True))
-        finally:
-            for pair in found:
-                pair.stop()
-            shutil.rmtree(base if disk else folder, ignore_errors=True)
-
-    return started
+    folder = field.on_disk(ON_DISK) if disk else field.folder
+    found = [ours(folder / "ours", field.tool, sync), _java(folder / "java", field.tool, sync)]
+    for pair in found:
+        pair.master.keys.update(masters)
+        pair.start()
+        if warm:
+            pair.warm_up(field.quick)
+    return dict(zip(("ours", "stock pair"), found, strict=True))
 
 
 def ours(folder: Path, tool: Peer, sync: bool, **more: object) -> Pair:

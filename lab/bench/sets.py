@@ -8,21 +8,19 @@ All is started anew for each round: nine members at a time would share the proce
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 
 from lab.bench.sends import BODY, MANY, WARM_MESSAGES, Target, figures
 from lab.bench.serving import QUEUES, ours
-from lab.bench.stock import STOCK, Peer, Stock
+from lab.bench.stock import STOCK, Stock
 from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
 from lab.harness.etcd import PROGRAM, etcd
 from lab.harness.nodes import Node, Process, until
@@ -44,16 +42,16 @@ ETCD = "our set of three with etcd"
 Members = Sequence[Node | Stock]
 """The first one leads."""
 
-Starts = Callable[[], AbstractContextManager[Members]]
+Contender = tuple[Field, Callable[[Field], Members]]
+"""Where its members are, and what starts them."""
 
 
 def _in_sync(last: Process, reached: Callable[[], int], count: int) -> None:
     until(lambda: reached() == count, f"{count} in sync", LONGEST, tell=last.tail, pause=0.02)
 
 
-@contextmanager
-def _with_controller(folder: Path, tool: Peer, *, java: bool) -> Iterator[Members]:
-    folder.mkdir(parents=True)
+def _with_controller(where: Field, *, java: bool) -> Members:
+    folder, tool = where.folder, where.tool
     (controller,) = group = controllers(folder, 1)
     members: list[Node | Stock] = []
     asked = asking(group)
@@ -62,27 +60,23 @@ def _with_controller(folder: Path, tool: Peer, *, java: bool) -> Iterator[Member
         state = answered(asked.current())
         return 0 if state is None else len(state.in_sync)
 
-    try:
-        controller.launch()
-        leads = lambda: answered(asked.find_leader())  # noqa: E731
-        until(leads, "the controller leads", BOOT, tell=controller.tail, pause=0.1)
-        for number in range(MEMBERS):
-            name = f"member-{number}"
-            if java:
-                members.append(java_member(folder, tool, name, group, Stock))
-            else:
-                members.append(our_member(folder, tool, name, group, **STOCK))
-            # One by one: whoever comes first is the master.
-            members[-1].launch()
-            _in_sync(members[-1], reached, number + 1)
-        yield members
-    finally:
-        _end(folder, [*members, controller])
+    controller.launch()
+    leads = lambda: answered(asked.find_leader())  # noqa: E731
+    until(leads, "the controller leads", BOOT, tell=controller.tail, pause=0.1)
+    for number in range(MEMBERS):
+        name = f"member-{number}"
+        if java:
+            members.append(java_member(folder, tool, name, group, Stock))
+        else:
+            members.append(our_member(folder, tool, name, group, **STOCK))
+        # One by one: whoever comes first is the master.
+        members[-1].launch()
+        _in_sync(members[-1], reached, number + 1)
+    return members
 
 
-@contextmanager
-def _with_etcd(folder: Path, tool: Peer) -> Iterator[Members]:
-    folder.mkdir(parents=True)
+def _with_etcd(where: Field) -> Members:
+    folder, tool = where.folder, where.tool
     (one,) = etcd(folder, 1)
     keys: dict[str, Any] = {**STOCK, "controllerType": "etcd", "etcdAddresses": one.address}
     keys["etcdLeaseSeconds"] = LEASE
@@ -92,54 +86,35 @@ def _with_etcd(folder: Path, tool: Peer) -> Iterator[Members]:
         led = members[0].status()["controller"]["set"]
         return 0 if led is None else len(led["syncStateSet"])
 
-    try:
-        for number, member in enumerate(members, 1):
-            member.start()
-            _in_sync(member, reached, number)
-        yield members
-    finally:
-        _end(folder, [*members, one])
+    for number, member in enumerate(members, 1):
+        member.start()
+        _in_sync(member, reached, number)
+    return members
 
 
-@contextmanager
-def _pair(folder: Path, tool: Peer) -> Iterator[Members]:
-    pair = ours(folder, tool, True)
-    try:
-        pair.start()
-        yield [pair.master, pair.slave]
-    finally:
-        _end(folder, [pair.slave, pair.master])
+def _pair(where: Field) -> Members:
+    pair = ours(where.folder, where.tool, True)
+    pair.start()
+    return [pair.master, pair.slave]
 
 
-def _end(folder: Path, processes: Sequence[Process]) -> None:
-    for process in processes:
-        process.kill9()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _contenders(where: Field, *, pair: bool) -> Iterator[dict[str, tuple[Peer, Starts]]]:
-    starts: dict[str, Callable[..., AbstractContextManager[Members]]] = {
-        SET: partial(_with_controller, java=False)
-    }
+def _contenders(where: Field, *, pair: bool) -> dict[str, Contender]:
+    starts: dict[str, Callable[[Field], Members]] = {SET: partial(_with_controller, java=False)}
     starts |= {PAIR: _pair} if pair else {}
     starts[JAVA] = partial(_with_controller, java=True)
     if PROGRAM is not None:
         starts[ETCD] = _with_etcd
-    tool = where.tool
-    yield {
-        name: (tool, partial(start, where.folder / name.replace(" ", "-"), tool))
-        for name, start in starts.items()
-    }
+    return {name: (where, start) for name, start in starts.items()}
 
 
-def _write(contender: tuple[Peer, Starts], turn: Turn) -> Seen:
+def _write(contender: Contender, turn: Turn) -> Seen:
     """SYNC writes of a stock producer."""
-    tool, start = contender
+    where, start = contender
     writes = 1000 if turn.quick else 10_000
-    with start() as (master, slave, *_):
+    with where.cleared():
+        master, slave, *_ = start(where)
         topic = f"BenchSet{turn.number}"
-        target = Target(tool=tool, topic=topic, master=master, slave=slave)
+        target = Target(tool=where.tool, topic=topic, master=master, slave=slave)
         target.make(f"127.0.0.1:{master.port}", QUEUES)
         target.until_answered()
         target.warm_up(min(WARM_MESSAGES, 30 * writes))
@@ -198,9 +173,10 @@ class SetLoad:
         return min(found, default=None)
 
 
-def _kill(contender: tuple[Peer, Starts], turn: Turn) -> Seen:
-    _, start = contender
-    with start() as members:
+def _kill(contender: Contender, turn: Turn) -> Seen:
+    where, start = contender
+    with where.cleared():
+        members = start(where)
         load = SetLoad([member.port for member in members])
         with load.running():
             master, at = members[0], time.monotonic()

@@ -15,19 +15,20 @@ import shutil
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
-from lab.bench.facts import machine, warm_memory, work_folder
+from lab.bench.facts import disk_folder, machine, warm_memory, work_folder
 from lab.bench.report import RESULTS, Line, commit, missed, page, spread, table, with_run
 from lab.bench.stock import Peer, java_version
+from lab.harness.nodes import end_all
 from lab.stock import jars
 
 GIB = 1 << 30
@@ -44,23 +45,46 @@ Found = Mapping[str, Mapping[str, list[float]]]
 
 @define(slots=False)
 class Field:
-    """What a row measures in: a folder that is deleted afterwards, and when the run began."""
+    """What rows measure in.
 
-    folder: Path
+    @ivar place: A folder that is deleted at the end; in it is L{folder}, for one row at a time.
+    @ivar begun: When the run began.
+    @ivar opened: What a row has opened, and is closed behind it.
+    """
+
+    place: Path
     version: str
     quick: bool
     begun: float
+    opened: ExitStack = field(factory=ExitStack, init=False)
+
+    @property
+    def folder(self) -> Path:
+        return self.place / "row"
 
     @cached_property
     def tool(self) -> Peer:
         """Producers, consumers and a name server, all stock."""
-        return Peer(self.folder, self.version).start()
+        return Peer(self.place, self.version).start()
 
-    def end(self) -> None:
-        """End what was started, and delete all."""
-        if "tool" in self.__dict__:
-            self.tool.kill9()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def on_disk(self, needed: int) -> Path:
+        """A folder on a disk, with enough room; L{jars.Missing} if there is none."""
+        found = disk_folder(needed)
+        if found is None:
+            raise jars.Missing("no disk with enough room")
+        self.opened.callback(shutil.rmtree, found, ignore_errors=True)
+        return found
+
+    @contextmanager
+    def cleared(self) -> Iterator[None]:
+        """End what is started meanwhile, all but L{tool}, and delete what it leaves."""
+        self.folder.mkdir(exist_ok=True)
+        try:
+            yield
+        finally:
+            end_all(*([self.tool] if "tool" in vars(self) else []))
+            self.opened.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @frozen
@@ -136,12 +160,13 @@ class Figure:
 class Row:
     """One row of the table: contenders, ours first, and the load that each gets in its turn.
 
+    @ivar set_up: Starts them; what it starts is ended by the table.
     @ivar until: Seconds of the run after which no more rounds begin.
     @ivar warm: Rounds that do not count, before those that do.
     """
 
     name: str
-    set_up: Callable[[Field], AbstractContextManager[Mapping[str, Any]]]
+    set_up: Callable[[Field], Mapping[str, Any]]
     load: Callable[[Any, Turn], Seen]
     figures: Sequence[Figure]
     rounds: int = 5
@@ -151,7 +176,8 @@ class Row:
     def measure(self, field: Field) -> list[Line]:
         """Put the load on all contenders, in turns."""
         found: dict[str, dict[str, list[float]]] = {}
-        with self.set_up(field) as contenders:
+        with field.cleared():
+            contenders = self.set_up(field)
             for number in range(-self.warm, 1 if field.quick else self.rounds):
                 if number > 0 and time.monotonic() - field.begun > self.until:
                     break
@@ -226,7 +252,7 @@ class Bench:
         if version:
             facts.append(f"RocketMQ {version}, {java_version()}, {' '.join(Peer.jvm)}")
         field = Field(work_folder(self.needed), version, quick, begun)
-        facts.append(f"stores in {field.folder.parent}")
+        facts.append(f"stores in {field.place.parent}")
         print("\n".join(facts), flush=True)
         if not quick:
             warm_memory(self.needed + 2 * GIB)
@@ -249,7 +275,8 @@ class Bench:
                     # After each, so that an interrupted run leaves what it found.
                     self.keep(version, [*facts, took], lines, quick)
         finally:
-            field.end()
+            end_all()
+            shutil.rmtree(field.place, ignore_errors=True)
         if kept and quick:
             print("\n".join(["\n# all", *facts, *table(lines)]))
             self.keep(version, facts, lines, quick)

@@ -8,16 +8,13 @@ of the machine does not change much.
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 from lab.bench.busy_master import batch_of, processor
 from lab.bench.report import percentile
 from lab.bench.stock import STOCK
-from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
+from lab.bench.table import Field, Figure, Row, Seen, Turn
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, make_topic, pull, records, send
 from rmqha.wire.names import TIMER_DELIVER
@@ -58,15 +55,9 @@ def _send(client: Remote, commands: Sequence[Command]) -> None:
             raise AssertionError(f"answered {answer.code}: {answer.remark}")
 
 
-@contextmanager
-def _master(field: Field) -> Iterator[dict[str, tuple[Node, str]]]:
-    node = Node(field.folder / "timers", "master", **STOCK)
-    try:
-        node.start()
-        yield {how: (node, how) for how in MOMENTS}
-    finally:
-        node.kill9()
-        shutil.rmtree(node.folder)
+def _master(field: Field) -> dict[str, tuple[Node, str]]:
+    node = Node(field.folder, "master", **STOCK).start()
+    return {how: (node, how) for how in MOMENTS}
 
 
 MOMENTS: dict[str, Callable[[int, int], int]] = {
@@ -124,25 +115,20 @@ def _lates(client: Remote, topic: str, queue_id: int) -> Iterator[float]:
             yield float(record.store_timestamp - int(record.properties[TIMER_DELIVER]))
 
 
-@contextmanager
-def _pending(field: Field) -> Iterator[dict[str, tuple[Node, int]]]:
+def _pending(field: Field) -> dict[str, tuple[Node, int]]:
     """A master that was stopped with messages that wait."""
-    node = Node(field.folder / "pending", "master", **STOCK)
+    node = Node(field.folder, "master", **STOCK)
     count = 50_000 if field.quick else 1_000_000
-    try:
-        with Remote(node.start().port) as client:
-            client.ask(make_topic(TOPIC, QUEUES))
-            # Over a day, from an hour on.
-            begin = round(time.time() * 1000) + 3_600_000
-            for first in range(0, count, 50 * BATCH):
-                some = range(first, min(first + 50 * BATCH, count), BATCH)
-                _send(client, [_batch(each, begin + each * 7919 % DAY) for each in some])
-        node.until(lambda status: _waiting(status) == count, "all wait", PATIENCE)
-        node.term()
-        yield {"ours": (node, count)}
-    finally:
-        node.kill9()
-        shutil.rmtree(node.folder)
+    with Remote(node.start().port) as client:
+        client.ask(make_topic(TOPIC, QUEUES))
+        # Over a day, from an hour on.
+        begin = round(time.time() * 1000) + 3_600_000
+        for first in range(0, count, 50 * BATCH):
+            some = range(first, min(first + 50 * BATCH, count), BATCH)
+            _send(client, [_batch(each, begin + each * 7919 % DAY) for each in some])
+    node.until(lambda status: _waiting(status) == count, "all wait", PATIENCE)
+    node.term()
+    return {"ours": (node, count)}
 
 
 def _start(contender: tuple[Node, int], turn: Turn) -> Seen:
@@ -203,8 +189,3 @@ ROWS = [
         warm=0,
     ),
 ]
-
-if __name__ == "__main__":
-    sys.exit(
-        Bench(name="bench", rows=ROWS, needed=GIB, limit=3600.0).main(["timers", *sys.argv[1:]])
-    )

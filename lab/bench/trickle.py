@@ -7,10 +7,7 @@ processors, master, slave and that process share them, so its own lateness is to
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -69,23 +66,13 @@ class Clients(Piped):
         used = {name: 100 * taken / seconds for name, taken in sampler.result().items()}
         return {**times, "failed": said["failed"], **used}
 
-    def end(self) -> None:
-        for process in (self, self.slave, self.master):
-            process.kill9()
 
-
-@contextmanager
-def connected(role: str, field: Field) -> Iterator[dict[str, Clients]]:
+def connected(role: str, field: Field) -> dict[str, Clients]:
     """The clients of one pair."""
-    clients = Clients(field.folder / "trickle", role)
-    try:
-        with all_descriptors() as most:
-            wanted = 1000 if field.quick else CLIENTS
-            clients.connect(min(wanted, most - OTHERS - open_limit(most)))
-            yield {"ours": clients}
-    finally:
-        clients.end()
-        shutil.rmtree(field.folder / "trickle")
+    clients = Clients(field.folder, role)
+    most = field.opened.enter_context(all_descriptors())
+    clients.connect(min(1000 if field.quick else CLIENTS, most - OTHERS - open_limit(most)))
+    return {"ours": clients}
 
 
 def _figures(role: str) -> list[Figure]:

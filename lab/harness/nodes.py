@@ -426,9 +426,9 @@ class NameServer(Node):
         return f"127.0.0.1:{self.port}"
 
 
-def end_all() -> None:
-    """Kill what this process has started and not ended."""
-    for process in tuple(_alive):
+def end_all(*kept: Process) -> None:
+    """Kill what this process has started and not ended, but for some."""
+    for process in _alive.difference(kept):
         process.kill9()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -96,9 +95,8 @@ class BenchTests(SynchronousTestCase):
         """What is loaded in which turn when a bench of three rows is started so."""
         loaded: list[str] = []
 
-        @contextmanager
-        def both(field: Field) -> Iterator[dict[str, str]]:
-            yield {"ours": "o", "other": "x"}
+        def both(field: Field) -> dict[str, str]:
+            return {"ours": "o", "other": "x"}
 
         def load(contender: str, turn: Turn) -> Seen:
             loaded.append(f"{contender}{turn.number}{' quick' if turn.quick else ''}")

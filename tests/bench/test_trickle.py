@@ -119,7 +119,8 @@ class RunTests(SynchronousTestCase):
         """A few clients at a real pair: times, refusals, and what the processes did."""
         with TemporaryDirectory() as folder:
             clients = Clients(Path(folder), "SYNC_MASTER")
-            self.addCleanup(clients.end)
+            for process in (clients, clients.slave, clients.master):
+                self.addCleanup(process.kill9)
             clients.connect(40)
             seen = clients.run(1)
         self.assertEqual(seen["failed"], 0)

@@ -15,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,91 +72,56 @@ class Beside:
         return {"p99": percentile(found["micros"], 0.99)}
 
 
-@contextmanager
-def _pair(field: Field) -> Iterator[tuple[Driver, Node]]:
+def _pair(field: Field) -> tuple[Driver, Node]:
     """A pair that is in sync."""
     folder = Path(tempfile.mkdtemp(prefix="rmqha-bench-", dir=DISK))
+    field.opened.callback(shutil.rmtree, folder, ignore_errors=True)
     keys: dict[str, Any] = {**STOCK, "mappedFileSizeCommitLog": FILE_SIZE}
     master = Driver(folder, "master", **keys, brokerRole="SYNC_MASTER")
     slave = Node(folder, "slave", master=master.address, **keys)
     total = GIB // 8 if field.quick else GIB
-    try:
-        end = write_log(master.root / "commitlog", total, file_size=FILE_SIZE, bodies=(BODY,))
-        shutil.copytree(master.root, slave.root)
-        # Twice, so that the second time the old files are not mapped.
-        for again in (True, False):
-            master.start(PATIENCE)
-            slave.start(PATIENCE)
-            slave.until(lambda now: now["dispatchedOffset"] >= end, "built", PATIENCE)
-            if again:
-                slave.term()
-                master.term()
-        master.put(1, tell=False).wait(PATIENCE)
-        slave.until_upstream("in-sync", timeout=PATIENCE)
-        yield master, slave
-    finally:
-        slave.kill9()
-        master.kill9()
-        shutil.rmtree(folder, ignore_errors=True)
+    end = write_log(master.root / "commitlog", total, file_size=FILE_SIZE, bodies=(BODY,))
+    shutil.copytree(master.root, slave.root)
+    # Twice, so that the second time the old files are not mapped.
+    for again in (True, False):
+        master.start(PATIENCE)
+        slave.start(PATIENCE)
+        slave.until(lambda now: now["dispatchedOffset"] >= end, "built", PATIENCE)
+        if again:
+            slave.term()
+            master.term()
+    master.put(1, tell=False).wait(PATIENCE)
+    slave.until_upstream("in-sync", timeout=PATIENCE)
+    return master, slave
 
 
-class Session(Piped):
-    """A process that scans."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        super().__init__(name, folder / f"{name}.log")
-        self.place = folder / name
-
-    def end(self) -> None:
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            self.wait()
-
-
-@contextmanager
-def _scanned(field: Field) -> Iterator[dict[str, Beside]]:
-    sessions = {priority: Session(field.folder, priority) for priority in Priority}
-    with _pair(field) as (master, slave):
-        root = str(slave.root)
-        try:
-            for name, session in sessions.items():
-                module = [sys.executable, "-m", "lab.bench.spark.session", str(session.place), name]
-                session.open(module)
-                session.do("count", PATIENCE, store=root)
-            yield {
-                **{
-                    name: Beside(master, partial(each.do, "count", PATIENCE, store=root))
-                    for name, each in sessions.items()
-                },
-                "without": Beside(master),
-            }
-        finally:
-            for session in sessions.values():
-                session.end()
+def _scanned(field: Field) -> dict[str, Beside]:
+    master, slave = _pair(field)
+    found = {}
+    for name in Priority:
+        session = Piped(name, field.folder / f"{name}.log")
+        module = [sys.executable, "-m", "lab.bench.spark.session", str(field.folder / name), name]
+        session.open(module)
+        count = partial(session.do, "count", PATIENCE, store=str(slave.root))
+        count()
+        found[str(name)] = Beside(master, count)
+    return {**found, "without": Beside(master)}
 
 
-@contextmanager
-def _uploaded(field: Field) -> Iterator[dict[str, Beside]]:
+def _uploaded(field: Field) -> dict[str, Beside]:
     """@raise Missing: If the server was not fetched."""
-    folder = field.folder / "s3"
-    folder.mkdir()
-    server = S3Server(folder)
+    server = S3Server(field.folder)
+    field.opened.callback(server.stop)
     server.start(("nice", "-n", "19"), JVM)
-    try:
-        with _pair(field) as (master, slave):
-            command = [str(RMQHA), "tier", str(slave.root), server.url("tier")]
-            environment = {**os.environ, **server.environment}
+    master, slave = _pair(field)
+    command = [str(RMQHA), "tier", str(slave.root), server.url("tier")]
+    environment = {**os.environ, **server.environment}
 
-            def upload() -> None:
-                subprocess.run(
-                    command, check=True, env=environment, stdout=subprocess.DEVNULL, text=True
-                )
-                shutil.rmtree(server.folder / BUCKET / "tier")
+    def upload() -> None:
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, text=True)
+        shutil.rmtree(server.folder / BUCKET / "tier")
 
-            yield {"upload": Beside(master, upload), "without": Beside(master)}
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    return {"upload": Beside(master, upload), "without": Beside(master)}
 
 
 def _p99(what: str, ours: str) -> Figure:
