@@ -137,12 +137,8 @@ class Target:
 
     def until_answered(self) -> None:
         """Wait until sends keep the whole promise; a stock slave is silent at first."""
-        until(
-            lambda: set(self._send(4, 4).statuses) == {"SEND_OK"},
-            "sends are answered",
-            PATIENCE,
-            tell=self.slave.tail,
-            pause=0.2,
+        self.slave.until_so(
+            lambda: set(self._send(4, 4).statuses) == {"SEND_OK"}, "sends are answered", PATIENCE
         )
 
     def send(self, count: int, threads: int, each: int = 1, **how: Any) -> Sends:

@@ -13,7 +13,7 @@ from lab.bench.sends import PATIENCE, QUICK_WARM_MESSAGES, WARM_MESSAGES, Sends,
 from lab.bench.stock import COMMON, STOCK, SYNC, Peer, Stock
 from lab.bench.table import GIB, Field
 from lab.harness.json_child import Asked
-from lab.harness.nodes import Node, until
+from lab.harness.nodes import Node
 
 QUEUES = 8
 
@@ -37,12 +37,10 @@ class Pair:
         """Start both, and wait until the slave has what a producer sends."""
         self.master.start()
         self.slave.launch()
-        until(
+        self.master.until_so(
             lambda: self.address in self.tool.registered(self.tool.names),
-            f"{self.name}: the master is registered",
+            "it is registered",
             PATIENCE,
-            tell=self.master.tail,
-            pause=0.2,
         )
         self.target.make(self.address, QUEUES)
         self.target.until_answered()

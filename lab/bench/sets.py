@@ -61,8 +61,7 @@ def _with_controller(where: Field, *, java: bool) -> Members:
         return 0 if state is None else len(state.in_sync)
 
     controller.launch()
-    leads = lambda: answered(asked.find_leader())  # noqa: E731
-    until(leads, "the controller leads", BOOT, tell=controller.tail, pause=0.1)
+    controller.until_so(lambda: answered(asked.find_leader()), "it leads", BOOT)
     for number in range(MEMBERS):
         name = f"member-{number}"
         if java:

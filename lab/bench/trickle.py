@@ -17,7 +17,7 @@ from lab.bench.stock import STOCK
 from lab.bench.table import Field, Figure, Row, Seen
 from lab.bench.trickle_child import QUEUES, TOPIC
 from lab.harness.json_child import Piped
-from lab.harness.nodes import Node, until
+from lab.harness.nodes import Node
 from lab.harness.remote import Remote, send
 from rmqha.store.files.descriptors import open_limit
 
@@ -41,13 +41,8 @@ class Clients(Piped):
         self.master.start()
         self.slave.start()
         with Remote(self.master.port) as client:
-            until(
-                lambda: not client.ask(send(TOPIC, bytes(BODY), QUEUES - 1)).code,
-                "messages are taken",
-                PATIENCE,
-                tell=self.master.tail,
-                pause=0.2,
-            )
+            first = send(TOPIC, bytes(BODY), QUEUES - 1)
+            self.master.until_so(lambda: not client.ask(first).code, "it takes messages", PATIENCE)
         self.open([sys.executable, "-m", "lab.bench.trickle_child", str(self.master.port)])
         if self.do("connect", PATIENCE, clients=count) != count:
             raise AssertionError(f"not all clients are connected\n{self.tail()}")

@@ -134,6 +134,7 @@ class Process:
         # Nodes are started hundreds of times: what is compiled once is half of a start.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self.log_path, "ab") as log:
+            self._logged = log.tell()
             self.process = self.popen(
                 command,
                 cwd=self.cwd,
@@ -199,6 +200,24 @@ class Process:
             ) from None
         _alive.discard(self)
         return code
+
+    def until_so(self, condition: Callable[[], Any], what: str, timeout: float = PATIENCE) -> None:
+        """Wait for a condition, unless it ends before."""
+
+        def look() -> Any:
+            if not self.running:
+                raise AssertionError(f"{self.name} has ended; wanted: {what}\n{self.tail()}")
+            return condition()
+
+        until(look, f"{self.name}: {what}", timeout, tell=self.tail, pause=0.1)
+
+    def until_said(self, text: str, timeout: float = PATIENCE) -> None:
+        """Wait until its log has a text, since it was started."""
+        self.until_so(
+            lambda: text.encode() in self.log_path.read_bytes()[self._logged :],
+            f"it says {text!r}",
+            timeout,
+        )
 
     def kill9(self) -> None:
         """End it at once, as a power switch would end everything it did not write."""

@@ -275,7 +275,6 @@ class Broker(Process):
         if master is not None and self.version < "5":
             self.keys["haMasterAddress"] = f"{master[0]}:{master[1]}"
         self.keys.update(keys)
-        self._said = 0
 
     @property
     def address(self) -> tuple[str, int]:
@@ -290,27 +289,17 @@ class Broker(Process):
         self.conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
         home = self.folder / f"{self.name}-home"
         home.mkdir(exist_ok=True)
-        self._said = len(self.log())
         main = "org.apache.rocketmq.broker.BrokerStartup"
         self.spawn(jars.java(self.version, main, home, "-c", str(self.conf), jvm=self.jvm))
 
     def start(self) -> Self:
         """Start it, and wait until it serves."""
         self.launch()
-
-        def booted() -> bool:
-            if not self.running:
-                raise AssertionError(f"{self.name} has ended\n{self.tail()}")
-            return "boot success" in self.log()[self._said :]
-
-        until(booted, f"{self.name} has started", BOOT, tell=self.tail, pause=0.1)
-        until(self._answers, f"{self.name} answers", BOOT, tell=self.tail, pause=0.1)
-        until(
-            lambda: self.client_address in self.tool.registered(str(self.keys["namesrvAddr"])),
-            f"{self.name} is registered",
-            BOOT,
-            tell=self.tail,
-            pause=0.1,
+        self.until_said("boot success", BOOT)
+        self.until_so(self._answers, "it answers", BOOT)
+        names = str(self.keys["namesrvAddr"])
+        self.until_so(
+            lambda: self.client_address in self.tool.registered(names), "it is registered", BOOT
         )
         return self
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from attrs import frozen
 
-from lab.harness.nodes import Process, until
+from lab.harness.nodes import Process
 from lab.harness.ports import free_ports
 from lab.stock import jars, packages
 from lab.stock.brokers import BOOT
@@ -49,15 +49,8 @@ class GrpcProxy(Process):
         home.mkdir(exist_ok=True)
         main = "org.apache.rocketmq.proxy.ProxyStartup"
         arguments = ("-pc", str(conf), "-pm", "CLUSTER")
-        said = len(self.log())
         self.spawn(jars.alone("proxy-5.3.3", main, home, *arguments))
-
-        def booted() -> bool:
-            if not self.running:
-                raise AssertionError(f"the proxy has ended\n{self.tail()}")
-            return "startup successfully" in self.log()[said:]
-
-        until(booted, "the proxy has started", BOOT, tell=self.tail, pause=0.1)
+        self.until_said("startup successfully", BOOT)
         return self
 
 

@@ -59,17 +59,19 @@ def alone(name: str, main: str, home: Path, *arguments: str) -> list[str]:
     """The command line of a JVM that runs one of L{ALONE}, if it was resolved."""
     if not (library(name) / ".complete").exists():
         raise Missing(f"{name} is not resolved; run make interop")
+    return _started(("-Xmx512m", *BRIEF[2:]), home, f"{library(name)}/*", main, *arguments)
+
+
+def _started(jvm: tuple[str, ...], home: Path, path: str, *more: str) -> list[str]:
     return [
         "java",
-        "-Xmx512m",
-        *BRIEF[2:],
+        *jvm,
         *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
         f"-Duser.home={home}",
         f"-Drocketmq.home.dir={HERE / 'home'}",
         "-cp",
-        f"{HERE / 'home' / 'conf'}:{library(name)}/*",
-        main,
-        *arguments,
+        f"{HERE / 'home' / 'conf'}:{path}",
+        *more,
     ]
 
 
@@ -97,18 +99,7 @@ def java(
         raise Missing(f"RocketMQ {version} is not resolved; run make interop")
     if any(path.stat().st_mtime > stamp.stat().st_mtime for path in sources()):
         raise Missing("lab/stock/java has changed since it was compiled; run make interop")
-    path = [str(HERE / "home" / "conf"), str(classes(version)), f"{library(version)}/*"]
-    return [
-        "java",
-        *jvm,
-        *(f"--add-opens={name}=ALL-UNNAMED" for name in OPENS),
-        f"-Duser.home={home}",
-        f"-Drocketmq.home.dir={HERE / 'home'}",
-        "-cp",
-        ":".join(path),
-        main,
-        *arguments,
-    ]
+    return _started(jvm, home, f"{classes(version)}:{library(version)}/*", main, *arguments)
 
 
 def resolve(version: str) -> None:
@@ -116,7 +107,7 @@ def resolve(version: str) -> None:
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             raise Missing(f"no {tool} on the PATH; a JDK is needed")
-    _fetch(version, "pom.xml", f"-Drocketmq.version={version}")
+    _fetch_rocketmq(version, "pom.xml", f"-Drocketmq.version={version}")
     stamp = classes(version) / "Tool.class"
     newest = max(path.stat().st_mtime for path in sources())
     if not stamp.exists() or stamp.stat().st_mtime < newest:
@@ -124,40 +115,38 @@ def resolve(version: str) -> None:
         classes(version).mkdir(parents=True)
         path = f"{library(version)}/*"
         where = str(classes(version))
-        _run("javac", "-nowarn", "-d", where, "-cp", path, *map(str, sources()))
+        run(HERE, "javac", "-nowarn", "-d", where, "-cp", path, *map(str, sources()))
 
 
 def resolve_alone() -> None:
     """Fetch the jars of L{ALONE}, unless they are there; L{Missing} without Maven."""
     for name, coordinates in ALONE.items():
         artifact, version = coordinates.split(":")
-        _fetch(name, "alone.xml", f"-Dartifact={artifact}", f"-DartifactVersion={version}")
+        _fetch_rocketmq(name, "alone.xml", f"-Dartifact={artifact}", f"-DartifactVersion={version}")
 
 
-def _fetch(name: str, pom: str, *properties: str) -> None:
-    done = library(name) / ".complete"
+def _fetch_rocketmq(name: str, pom: str, *properties: str) -> None:
+    fetch(f"Apache RocketMQ {name}", library(name), pom, *properties)
+
+
+def fetch(title: str, place: Path, pom: str, *properties: str) -> None:
+    """Have Maven copy what a file of this folder names, unless that was done; or L{Missing}."""
+    done = place / ".complete"
     if done.exists():
         return
     if shutil.which("mvn") is None:
-        raise Missing("no mvn on the PATH; Apache Maven is needed to fetch RocketMQ")
-    say(f"fetching Apache RocketMQ {name} into {library(name)}")
-    shutil.rmtree(library(name), ignore_errors=True)
-    _run(
-        "mvn",
-        "--batch-mode",
-        "--quiet",
-        "--file",
-        str(HERE / pom),
-        f"-DoutputDirectory={library(name)}",
-        *properties,
-        "dependency:copy-dependencies",
-    )
+        raise Missing(f"no mvn on the PATH; Apache Maven is needed to fetch {title}")
+    say(f"fetching {title} into {place}")
+    shutil.rmtree(place, ignore_errors=True)
+    told = ("--batch-mode", "--quiet", "--file", pom, f"-DoutputDirectory={place}", *properties)
+    run(HERE, "mvn", *told, "dependency:copy-dependencies")
     done.touch()
 
 
-def _run(*command: str) -> None:
+def run(folder: Path, *command: str) -> None:
+    """Run a command in a folder, or L{Missing}."""
     try:
-        subprocess.run(command, check=True, timeout=900, cwd=HERE)
+        subprocess.run(command, check=True, timeout=900, cwd=folder)
     except (OSError, subprocess.SubprocessError) as error:
         raise Missing(f"{command[0]} failed: {error}") from error
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.stock.jars import HERE, KEPT, Missing, say
+from lab.stock.jars import HERE, KEPT, Missing, run, say
 
 
 def node() -> Path:
@@ -26,13 +25,8 @@ def python() -> Path:
     pinned = HERE / "python" / "requirements.txt"
 
     def install(folder: Path) -> None:
-        _run(folder, sys.executable, "-m", "venv", str(folder))
-        _run(
-            folder,
-            str(folder / "bin" / "python"),
-            *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *("--require-hashes", "--only-binary", ":all:", "-r", str(pinned)),
-        )
+        run(folder, sys.executable, "-m", "venv", str(folder))
+        _pip(folder, folder / "bin" / "python", "-r", str(pinned))
 
     return _installed("python", [pinned], install) / "bin" / "python"
 
@@ -47,14 +41,14 @@ def grpc_python() -> Path:
     pinned = HERE / "python" / "grpc-requirements.txt"
 
     def install(folder: Path) -> None:
-        _run(
-            folder,
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *("--require-hashes", "--only-binary", ":all:", "--no-deps"),
-            *("--target", str(folder), "-r", str(pinned)),
-        )
+        _pip(folder, sys.executable, "--no-deps", "--target", str(folder), "-r", str(pinned))
 
     return _installed("grpc-python", [pinned], install)
+
+
+def _pip(folder: Path, python: Path | str, *more: str) -> None:
+    told = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(folder, str(python), *told, "--require-hashes", "--only-binary", ":all:", *more)
 
 
 def _modules(name: str, told: Path) -> Path:
@@ -67,7 +61,7 @@ def _modules(name: str, told: Path) -> Path:
     def install(folder: Path) -> None:
         for path in pinned:
             shutil.copy(path, folder)
-        _run(folder, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
+        run(folder, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
 
     return _installed(name, pinned, install)
 
@@ -94,10 +88,3 @@ def _alone(name: str) -> Iterator[None]:
     with open(KEPT / f"{name}.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _run(folder: Path, *command: str) -> None:
-    try:
-        subprocess.run(command, check=True, timeout=600, cwd=folder, stdout=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Missing(f"{command[0]} failed: {error}") from error

@@ -90,7 +90,7 @@ class S3Server(ObjectServer):
 
     def renew(self) -> None:
         """Take other keys from now on: those of before have expired."""
-        self.stop()
+        self.kill9()
         self.secret += "1"
         self.environment["AWS_SECRET_ACCESS_KEY"] = self.secret
         self.start()

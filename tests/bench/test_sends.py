@@ -35,6 +35,10 @@ class Here(Process):
     def pid(self) -> int:
         return os.getpid()
 
+    @property
+    def running(self) -> bool:
+        return True
+
     def tail(self, lines: int = 25) -> str:
         return "its log"
 

@@ -30,7 +30,7 @@ def server(kind: type[_Kind]) -> _Kind:
         found = kind(folder)
     except Missing as missing:
         raise SkipTest(str(missing)) from missing
-    atexit.register(found.stop)
+    atexit.register(found.kill9)
     found.start()
     return found
 

@@ -111,7 +111,6 @@ def _scanned(field: Field) -> dict[str, Beside]:
 def _uploaded(field: Field) -> dict[str, Beside]:
     """@raise Missing: If the server was not fetched."""
     server = S3Server(field.folder)
-    field.opened.callback(server.stop)
     server.start(("nice", "-n", "19"), JVM)
     master, slave = _pair(field)
     command = [str(RMQHA), "tier", str(slave.root), server.url("tier")]
