@@ -16,11 +16,11 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
 
+from lab.bench.processes import processor
 from lab.bench.sends import BODY
 from lab.bench.stock import STOCK
 from lab.bench.table import Field, Figure, Row, Seen, Turn
@@ -35,15 +35,6 @@ from rmqha.wire.remoting.frame import FrameDecoder, encode
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.json_body import write
 from rmqha.wire.remoting.signature import Credentials
-
-
-def processor(pid: int) -> float:
-    """Seconds of processor time that a process's threads have used, to the nanosecond: what
-    C{/proc/PID/stat} counts are hundredths.
-    """
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    spent = [(task / "schedstat").read_text(encoding="ascii").split()[0] for task in tasks]
-    return sum(map(int, spent)) / 1e9
 
 
 @define(eq=False)
@@ -299,21 +290,18 @@ def _scrape(load: Connection, turn: Turn) -> Seen:
 
 _WHAT = f"a scrape of {SCRAPED:,} topics of {QUEUES} queues, each read by a group"
 
+
+def _cost(what: str, goal: float, ours: str = "", beside: str = "") -> Figure:
+    """Of L{Producer.round}."""
+    return Figure("cost", what, "us", goal, most=True, ours=ours, beside=beside, quiet=True)
+
+
 ROWS = [
     Row(
         name="metrics",
         set_up=_counting,
         load=lambda producer, turn: producer.round(4096 if turn.number < 0 else 16_384),
-        figures=[
-            Figure(
-                "cost",
-                f"a message of {BODY} bytes, the master's processor",
-                "us",
-                1.01,
-                most=True,
-                quiet=True,
-            )
-        ],
+        figures=[_cost(f"a message of {BODY} bytes, the master's processor", 1.01)],
         rounds=75,
     ),
     Row(
@@ -321,15 +309,11 @@ ROWS = [
         set_up=_guarded,
         load=lambda producer, turn: producer.round(4096 if turn.quick else 16_384),
         figures=[
-            Figure(
-                "cost",
+            _cost(
                 f"a message of {BODY} bytes with {what}, the master's processor",
-                "us",
                 1.15,
-                most=True,
-                ours=what,
-                beside="neither",
-                quiet=True,
+                what,
+                "neither",
             )
             for what in ("TLS", "access control")
         ],
@@ -349,15 +333,11 @@ ROWS = [
         set_up=_producers,
         load=lambda producer, turn: producer.round(4096 if turn.quick else 16_384),
         figures=[
-            Figure(
-                "cost",
+            _cost(
                 f"{kind}, {BODY} bytes, SYNC, {WINDOW} on their way: the master's processor, each",
-                "us",
                 goal,
-                most=True,
-                ours=kind,
-                beside="plain",
-                quiet=True,
+                kind,
+                "plain",
             )
             for kind, (_, goal, _) in KINDS.items()
             if kind != "plain"

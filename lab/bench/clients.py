@@ -15,7 +15,16 @@ from attrs import frozen
 from lab.bench import timers
 from lab.bench.processes import all_descriptors
 from lab.bench.report import percentile
-from lab.bench.sends import BATCH, BATCHES, BODY, MANY, PATIENCE, WARM_MESSAGES, figures
+from lab.bench.sends import (
+    BATCH,
+    BATCHES,
+    BODY,
+    MANY,
+    PATIENCE,
+    QUICK_WARM_MESSAGES,
+    WARM_MESSAGES,
+    figures,
+)
 from lab.bench.serving import QUEUES, Pair, ours, pairs
 from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
 from lab.harness.nodes import Node, until
@@ -49,8 +58,8 @@ def _topics(field: Field) -> dict[str, Pair]:
     field.opened.enter_context(all_descriptors())
     both = pairs(field)
     for pair in both.values():
-        pair.target.make(pair.address, QUEUES, TOPICS)
-        pair.target.warm_up(WARM_MESSAGES // 2, TOPICS)
+        pair.make(pair.address, QUEUES, TOPICS)
+        pair.warm_up(WARM_MESSAGES // 2, TOPICS)
     return both
 
 
@@ -107,7 +116,7 @@ def _read_slave(field: Field) -> dict[str, Beside]:
     pair = ours(field.folder, field.tool, False, **keys)
     pair.start()
     pair.send(BACKLOG // BATCH, BATCHES, BATCH)
-    pair.warm_up(field.quick)
+    pair.warm_up(QUICK_WARM_MESSAGES if field.quick else WARM_MESSAGES)
     assert isinstance(pair.master, Node) and isinstance(pair.slave, Node)
     pair.slave.until_synced(pair.master.status()["maxOffset"], PATIENCE)
     for node in (pair.master, pair.slave):
@@ -196,10 +205,10 @@ RETRIES = 20_000
 def _of_kinds(field: Field) -> dict[str, Pair]:
     both = pairs(field, sync=True)
     for pair in both.values():
-        topic = pair.make(f"{pair.topic}Request")
+        topic = pair.made(f"{pair.topic}Request")
         how: Any = {"namesrv": pair.tool.names, "topic": topic, "group": f"{topic}Answer"}
         pair.tool.do("answer", kind="single", **how)
-        pair.send(RETRIES // BATCH, BATCHES, BATCH, topic=pair.make(f"{pair.topic}Retry"))
+        pair.send(RETRIES // BATCH, BATCHES, BATCH, topic=pair.made(f"{pair.topic}Retry"))
     return both
 
 
@@ -213,7 +222,7 @@ def _kinds(pair: Pair, turn: Turn) -> Seen:
             how["fields"] = {"topic": [pair.topic], **{k: [*v] for k, v in kind.fields.items()}}
         seen |= pair.send(count, kind.threads, kind.each, **how).seen(kind.what)
     group = f"retry{turn.number + 1}{pair.name}"
-    pair.make(f"%RETRY%{group}", 1)
+    pair.made(f"%RETRY%{group}", 1)
     count = RETRIES // 4 if turn.quick or turn.number < 0 else RETRIES
     seen["retries"] = pair.consume(group, count, topic=f"{pair.topic}Retry", back=True)
     return seen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 
 from rmqha.logfiles.listing import file_name
@@ -43,7 +42,6 @@ def write_log(
             message("BenchTopic", 0, os.urandom(size), "0" * 32), max_message_size=4 << 20
         )
         templates.append((record, record.index(b"0" * 32)))
-    queue_id = struct.Struct(">i")
     number = offset = 0
     full = False
     while not full:
@@ -55,7 +53,7 @@ def write_log(
             if full or position + len(record) + 8 > file_size:
                 break
             record[key : key + 32] = b"%032X" % number
-            queue_id.pack_into(record, 12, number % queues)
+            record[12:16] = (number % queues).to_bytes(4, "big")
             place(
                 record,
                 queue_offset=number // queues,

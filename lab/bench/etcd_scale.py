@@ -8,7 +8,6 @@ measured is etcd.  Each has a connection of its own, and a second one for the wa
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import sys
@@ -24,7 +23,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
-from lab.bench.processes import all_descriptors
+from lab.bench.processes import all_descriptors, processor, processor_seconds
 from lab.bench.report import percentile
 from lab.harness.etcd import Etcd, etcd
 from rmqha.controller.etcd.client import Answer, below, encoded
@@ -154,12 +153,6 @@ def member(one: Etcd, number: int, name: str) -> tuple[dict[bytes, float], bytes
     return asked, posted("watch", {"create_request": below(prefix)})
 
 
-def waited(pid: int) -> float:
-    """How long the threads of a process could have run, and had no core, in seconds."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(each.read_text(encoding="ascii").split()[1]) for each in threads) / 1e9
-
-
 def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, float]:
     """Run them for a while, and say what there is to say, by name."""
     seen = Seen()
@@ -172,11 +165,10 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
     before: dict[str, float] = {}
 
     def now() -> dict[str, float]:
-        used = 100 * one.processor_time() / os.sysconf("SC_CLK_TCK")
         return {
             "": time.monotonic(),
-            "etcd, % of a core": used,
-            "its threads wait for one, %": 100 * waited(one.pid),
+            "etcd, % of a core": 100 * processor_seconds(one.pid),
+            "its threads wait for one, %": 100 * processor(one.pid, 1),
             "this program, % of a core": 100 * time.process_time(),
             **{name: one.counted(counter) for name, counter in COUNTED.items()},
         }

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
@@ -46,12 +47,13 @@ def warm_memory(size: int) -> int:
 def work_folder(needed: int) -> Path:
     """A fresh folder in memory (tmpfs) if there is room, else where temporary files go."""
     memory = Path("/dev/shm")
-    base: Path | None = None
-    if memory.is_dir():
-        room = os.statvfs(memory)
-        if min(room.f_bavail * room.f_frsize, available()) > needed + LEFT_ALONE // 2:
-            base = memory
-    return Path(tempfile.mkdtemp(prefix="rmqha-bench-", dir=base))
+    fits = min(_room(memory), available()) > needed + LEFT_ALONE // 2
+    return Path(tempfile.mkdtemp(prefix="rmqha-bench-", dir=memory if fits else None))
+
+
+def _room(place: Path) -> int:
+    """Free bytes there; 0 if there is no such folder."""
+    return shutil.disk_usage(place).free if place.is_dir() else 0
 
 
 MEMORY_ONLY = frozenset({"tmpfs", "ramfs"})
@@ -67,10 +69,7 @@ def file_system(path: Path) -> str:
 def disk_folder(needed: int) -> Path | None:
     """A fresh folder on a disk with enough room, for what costs nothing in memory, if any."""
     for base in (Path(tempfile.gettempdir()), Path("/var/tmp"), Path(__file__).parent):
-        if not base.is_dir() or file_system(base) in MEMORY_ONLY:
-            continue
-        room = os.statvfs(base)
-        if room.f_bavail * room.f_frsize > needed:
+        if _room(base) > needed and file_system(base) not in MEMORY_ONLY:
             return Path(tempfile.mkdtemp(prefix="rmqha-bench-", dir=base))
     return None
 

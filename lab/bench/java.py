@@ -37,14 +37,9 @@ def _write(target: Target, turn: Turn) -> Seen:
     writes, slave = 2000 if turn.quick else 10_000, target.slave
     assert isinstance(slave, (Node, Stock))
     slave.launch()
-    target.until_answered()
-    # Many first: they warm up every JVM for the one.
-    target.warm_up(min(WARM_MESSAGES if turn.number == 0 else WARM_UP, 30 * writes))
-    many = target.send(2 * writes, MANY)
-    target.send(writes // 4, 1)
-    one = target.send(writes, 1)
+    found = target.sync_writes(writes, WARM_MESSAGES if turn.number == 0 else WARM_UP)
     slave.term()
-    return {**many.seen("many"), **one.seen("one")}
+    return found
 
 
 WHAT = f"SYNC writes of {BODY} bytes through a Java master"

@@ -3,8 +3,6 @@
 Processor time is the user's and the kernel's of all threads of a process, also of those that have
 ended; the kernel tells it in ticks, of which there are a hundred a second on Linux.  A span
 should be so long that one tick of error is nothing.
-
-Source: proc(5), /proc/pid/stat, fields 14 and 15.
 """
 
 from __future__ import annotations
@@ -18,20 +16,22 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-_UTIME, _STIME = 11, 12
-"""Where the two fields are behind the process's name."""
-
-
-def ticks(stat: str) -> int:
-    """Processor time in the text of C{/proc/PID/stat}; names may have blanks and parentheses."""
-    fields = stat.rpartition(")")[2].split()
-    return int(fields[_UTIME]) + int(fields[_STIME])
+from lab.harness.nodes import stat_of, ticks
 
 
 def processor_seconds(pid: int) -> float:
     """What a process has used so far."""
-    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return ticks(text) / os.sysconf("SC_CLK_TCK")
+    return ticks(stat_of(pid)) / os.sysconf("SC_CLK_TCK")
+
+
+def processor(pid: int, which: int = 0) -> float:
+    """Seconds of processor time that a process's threads have used, to the nanosecond: what
+    C{/proc/PID/stat} counts are hundredths.
+
+    @param which: 1 for how long they could have run, and had no core.
+    """
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text(encoding="ascii").split()[which]) for each in threads) / 1e9
 
 
 @frozen

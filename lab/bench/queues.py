@@ -7,7 +7,6 @@ The node is started and stopped as it is, asked for its status every second in b
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ MESSAGES = 2
 """Messages in each queue."""
 
 LIMIT = 600.0
+RESULTS = "turns.json"
 LOOKS = 12
 """Times the status is asked for while the node serves, once a second: a sample of all meters and a
 flush of all queues are among them."""
@@ -35,16 +35,6 @@ KEYS: dict[str, Any] = {
     "maxIndexNum": 400_000,
     "fileReservedTime": 24 * 365,
 }
-
-
-class TurnNode(Node):
-    """A master whose reactor turns are measured (L{lab.bench.turn_child}), and told in a file."""
-
-    def launch(self) -> None:
-        self.results = self.folder / "turns.json"
-        self.results.unlink(missing_ok=True)
-        child = [sys.executable, "-m", "lab.bench.turn_child", str(self.results)]
-        self.spawn([*child, *self.write_conf()])
 
 
 def fill(root: Path, topics: int) -> None:
@@ -78,20 +68,24 @@ def fill(root: Path, topics: int) -> None:
         (root / "config" / file).write_text(json.dumps(table), encoding="utf-8")
 
 
-def _filled(field: Field) -> dict[str, TurnNode]:
-    node = TurnNode(field.folder, "master", **KEYS)
+def _filled(field: Field) -> dict[str, Node]:
+    """A master whose reactor turns are measured."""
+    node = Node(field.folder, "master", **KEYS)
+    node.program = ("-m", "lab.bench.turn_child", str(node.folder / RESULTS))
     fill(node.root, 1000 if field.quick else 10_000)
     return {"ours": node}
 
 
-def _restart(node: TurnNode, turn: Turn) -> Seen:
+def _restart(node: Node, turn: Turn) -> Seen:
+    results = node.folder / RESULTS
+    results.unlink(missing_ok=True)
     node.start(LIMIT)
     node.until(lambda _: node.health("readyz") == 200, "ready", LIMIT)
     for _ in range(LOOKS):
         node.status()
         time.sleep(1.0)
     node.term(LIMIT)
-    phases = json.loads(node.results.read_text(encoding="utf-8"))
+    phases = json.loads(results.read_text(encoding="utf-8"))
     took, used = phases["longest"]
     return {**phases["seconds"], "turn": 1000 * took, "processor": 1000 * used}
 

@@ -124,8 +124,7 @@ class Target:
 
     def make(self, address: str, queues: int, topics: int = 0) -> None:
         """Make the topic, or several, on the master, and wait until the name server tells of all: a
-        producer
-        that asks earlier takes the template's four queues, and keeps them for L{POLL}.
+        producer that asks earlier takes the template's four queues, and keeps them for L{POLL}.
         """
         names = [f"{self.topic}{number}" for number in range(topics)] or [self.topic]
         for name in names:
@@ -154,6 +153,15 @@ class Target:
         if set(found.statuses) != {"SEND_OK"}:
             raise AssertionError(f"{self.topic}: {found.statuses}\n{self.master.tail()}")
         return found
+
+    def sync_writes(self, writes: int, warm: int) -> Seen:
+        """What is seen of many producers and of one, when all JVMs are warm."""
+        self.until_answered()
+        # Many first: they warm up every JVM for the one.
+        self.warm_up(min(warm, 30 * writes))
+        many = self.send(2 * writes, MANY)
+        self.send(writes // 4, 1)
+        return {**many.seen("many"), **self.send(writes, 1).seen("one")}
 
     def warm_up(self, most: int = WARM_MESSAGES, topics: int = 0) -> None:
         """Send so many messages, or for L{WARM_SECONDS}, until the JVMs have compiled."""

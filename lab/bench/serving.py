@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from lab.bench.sends import PATIENCE, QUICK_WARM_MESSAGES, WARM_MESSAGES, Sends, Target
+from lab.bench.sends import PATIENCE, QUICK_WARM_MESSAGES, WARM_MESSAGES, Target
 from lab.bench.stock import COMMON, STOCK, SYNC, Peer, Stock
 from lab.bench.table import GIB, Field
 from lab.harness.json_child import Asked
@@ -21,17 +21,17 @@ ON_DISK = 8 * GIB
 """Bytes that both pairs write to a disk."""
 
 
-class Pair:
+@frozen(kw_only=True)
+class Pair(Target):
     """A master, its slave, and a topic on the master for producers."""
 
-    def __init__(self, name: str, tool: Peer, master: Node | Stock, slave: Node | Stock) -> None:
-        self.name = name
-        self.tool = tool
-        self.master = master
-        self.slave = slave
-        self.topic = f"Bench{name}"
-        self.target = Target(tool=tool, topic=self.topic, master=master, slave=slave)
-        self.address = f"127.0.0.1:{master.port}"
+    name: str
+    master: Node | Stock
+    slave: Node | Stock
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.master.port}"
 
     def start(self) -> None:
         """Start both, and wait until the slave has what a producer sends."""
@@ -42,25 +42,17 @@ class Pair:
             "it is registered",
             PATIENCE,
         )
-        self.target.make(self.address, QUEUES)
-        self.target.until_answered()
+        self.make(self.address, QUEUES)
+        self.until_answered()
 
-    def send(self, count: int, threads: int, each: int = 1, **how: Any) -> Sends:
-        return self.target.send(count, threads, each, **how)
-
-    def warm_up(self, quick: bool) -> None:
-        """Have all JVMs compile what a send needs; if it is C{quick}, for some seconds."""
-        self.target.warm_up(QUICK_WARM_MESSAGES if quick else WARM_MESSAGES)
-
-    def make(self, topic: str, queues: int = QUEUES) -> str:
+    def made(self, topic: str, queues: int = QUEUES) -> str:
         """@return: Another topic's name, which producers and consumers find by now."""
-        evolve(self.target, topic=topic).make(self.address, queues)
+        evolve(self, topic=topic).make(self.address, queues)
         return topic
 
     def begin_to_consume(self, group: str, count: int, **how: Any) -> Asked:
         """Let a stock push consumer of a new group consume what there is: its answer has the
-        C{seconds}
-        from the first message to the last.
+        C{seconds} from the first message to the last.
         """
         return self.tool.ask(
             "catchup",
@@ -90,7 +82,7 @@ def pairs(
         pair.master.keys.update(masters)
         pair.start()
         if warm:
-            pair.warm_up(field.quick)
+            pair.warm_up(QUICK_WARM_MESSAGES if field.quick else WARM_MESSAGES)
     return dict(zip(("ours", "stock pair"), found, strict=True))
 
 
@@ -99,7 +91,8 @@ def ours(folder: Path, tool: Peer, sync: bool, **more: object) -> Pair:
     keys: dict[str, Any] = {**STOCK, **COMMON, "namesrvAddr": tool.names, **_names("ours"), **more}
     role = "SYNC_MASTER" if sync else "ASYNC_MASTER"
     master = Node(folder, "master", **keys, brokerRole=role)
-    return Pair("Ours", tool, master, Node(folder, "slave", master=master.address, **keys))
+    slave = Node(folder, "slave", master=master.address, **keys)
+    return Pair(name="Ours", topic="BenchOurs", tool=tool, master=master, slave=slave)
 
 
 def _names(name: str) -> dict[str, str]:
@@ -111,4 +104,4 @@ def _java(folder: Path, tool: Peer, sync: bool) -> Pair:
     names = _names("java")
     master = Stock(folder, tool, "master", **names, **(SYNC if sync else {}))
     slave = Stock(folder, tool, "slave", role="SLAVE", master=master.address, **names)
-    return Pair("Java", tool, master, slave)
+    return Pair(name="Java", topic="BenchJava", tool=tool, master=master, slave=slave)

@@ -23,7 +23,7 @@ from lab.bench.serving import QUEUES, ours
 from lab.bench.stock import STOCK, Stock
 from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
 from lab.harness.etcd import PROGRAM, etcd
-from lab.harness.nodes import Node, Process, until
+from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
 from lab.stock.brokers import BOOT
 from lab.stock.controllers import VERSION, answered, asking, controllers, java_member, our_member
@@ -46,10 +46,6 @@ Contender = tuple[Field, Callable[[Field], Members]]
 """Where its members are, and what starts them."""
 
 
-def _in_sync(last: Process, reached: Callable[[], int], count: int) -> None:
-    until(lambda: reached() == count, f"{count} in sync", LONGEST, tell=last.tail, pause=0.02)
-
-
 def _with_controller(where: Field, *, java: bool) -> Members:
     folder, tool = where.folder, where.tool
     (controller,) = group = controllers(folder, 1)
@@ -70,7 +66,7 @@ def _with_controller(where: Field, *, java: bool) -> Members:
             members.append(our_member(folder, tool, name, group, **STOCK))
         # One by one: whoever comes first is the master.
         members[-1].launch()
-        _in_sync(members[-1], reached, number + 1)
+        members[-1].until_so(lambda: reached() == len(members), "it is in sync", LONGEST)
     return members
 
 
@@ -79,15 +75,15 @@ def _with_etcd(where: Field) -> Members:
     (one,) = etcd(folder, 1)
     keys: dict[str, Any] = {**STOCK, "controllerType": "etcd", "etcdAddresses": one.address}
     keys["etcdLeaseSeconds"] = LEASE
-    members = [our_member(folder, tool, f"member-{n}", (), **keys) for n in range(MEMBERS)]
+    members: list[Node] = []
 
     def reached() -> int:
         led = members[0].status()["controller"]["set"]
         return 0 if led is None else len(led["syncStateSet"])
 
-    for number, member in enumerate(members, 1):
-        member.start()
-        _in_sync(member, reached, number)
+    for number in range(MEMBERS):
+        members.append(our_member(folder, tool, f"member-{number}", (), **keys).start())
+        members[-1].until_so(lambda: reached() == len(members), "it is in sync", LONGEST)
     return members
 
 
@@ -115,11 +111,7 @@ def _write(contender: Contender, turn: Turn) -> Seen:
         topic = f"BenchSet{turn.number}"
         target = Target(tool=where.tool, topic=topic, master=master, slave=slave)
         target.make(f"127.0.0.1:{master.port}", QUEUES)
-        target.until_answered()
-        target.warm_up(min(WARM_MESSAGES, 30 * writes))
-        many = target.send(2 * writes, MANY)
-        target.send(writes // 4, 1)
-        return {**target.send(writes, 1).seen("one"), **many.seen("many")}
+        return target.sync_writes(writes, WARM_MESSAGES)
 
 
 THREADS, WARM = 4, 2000
@@ -132,8 +124,7 @@ PATIENCE, PAUSE = 1.0, 0.01
 @define(eq=False)
 class SetLoad:
     """Clients that go to the next member as soon as one does not answer with success, where stock
-    ones
-    ask for routes every half a minute; and when each write was answered so, by which port.
+    ones ask for routes every half a minute; and when each write was answered so, by which port.
     """
 
     ports: Sequence[int]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from lab.bench.busy_master import batch_of, processor
+from lab.bench.busy_master import batch_of
+from lab.bench.processes import processor
 from lab.bench.report import percentile
 from lab.bench.stock import STOCK
 from lab.bench.table import Field, Figure, Row, Seen, Turn

@@ -21,13 +21,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 from attrs import define, field
 
 from lab.bench.report import percentile
 from lab.bench.sends import BODY
 from lab.harness.remote import send
+from lab.stock.python.lines import say, serve
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
@@ -68,8 +68,7 @@ class Client:
 
     def receive(self, data: bytes) -> Iterator[float]:
         """Take answers, which come in the order of the messages, and say their moments; L{Refused}
-        if one
-        answers nothing, or there will be no more.
+        if one answers nothing, or there will be no more.
         """
         if not data:
             raise Refused("the broker closed a connection")
@@ -167,31 +166,22 @@ def found(trickle: Trickle) -> dict[str, float]:
     }
 
 
-def say(**what: Any) -> None:
-    """Write one line of JSON to the parent."""
-    print(json.dumps(what), flush=True)
-
-
 def main(port: int) -> None:
     """Do what is told until stdin ends."""
     trickle = Trickle([], [])
-    for line in sys.stdin:
-        asked = json.loads(line)
-        number = asked["number"]
-        answer: object
-        try:
-            if asked["do"] == "connect":
-                trickle = connect(port, asked["clients"])
-                answer = len(trickle.clients)
-            else:
-                say(number=number, span="begin")
-                trickle.run(asked["seconds"])
-                say(number=number, span="end")
-                answer = found(trickle)
-        except Exception as error:
-            say(number=number, done=True, error=f"{type(error).__name__}: {error}")
-        else:
-            say(number=number, done=True, answer=answer)
+
+    def connected(number: int, clients: int) -> int:
+        nonlocal trickle
+        trickle = connect(port, clients)
+        return len(trickle.clients)
+
+    def run(number: int, seconds: int) -> dict[str, float]:
+        say(number=number, span="begin")
+        trickle.run(seconds)
+        say(number=number, span="end")
+        return found(trickle)
+
+    serve({"connect": connected, "run": run})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """A node whose reactor turns are measured: what runs between two looks at its sockets.
 
-It is twistd's own service tree, made by the same C{makeService} from the same command line; with
-a clock around the wait for events.  How long each phase took, and the longest turn, are written as
-JSON at the end.
+It is twistd, with a clock around the reactor's wait for events.  How long each phase took, and the
+longest turn, are written as JSON at the end.
 
-Run it as C{python -m lab.bench.turn_child RESULTS --role master --conf FILE}.
+Run it as C{python -m lab.bench.turn_child RESULTS}, and what twistd takes.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field
-from twisted.application.service import MultiService
-from twisted.logger import globalLogBeginner, textFileLogObserver
+from twisted.scripts.twistd import run
 
 from rmqha.roles import tap
 
@@ -68,20 +66,12 @@ class _Poller:
         return getattr(self.inner, name)
 
 
-def main(arguments: list[str]) -> int:
-    """Start the node as twistd does, and write the results when it has stopped."""
-    turns = Turns()
-    from twisted.internet import reactor
+def watch(node: Any, turns: Turns, results: Path) -> None:
+    """Measure a node that has been made, and write the results when it has stopped."""
+    from twisted.internet import reactor as installed
 
-    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)], redirectStandardIO=False)
-    results, *arguments = arguments
-    options = tap.Options()
-    options.parseOptions(arguments)
-    node: Any = tap.makeService(options)
-    whole = MultiService()
-    node.setServiceParent(whole)
-    poll: Any = reactor
-    poll._poller = _Poller(poll._poller, turns)
+    reactor: Any = installed
+    reactor._poller = _Poller(reactor._poller, turns)
 
     def serving() -> None:
         if node.clients.serving:
@@ -89,19 +79,28 @@ def main(arguments: list[str]) -> int:
         else:
             reactor.callLater(0.01, serving)
 
-    def stop() -> Any:
-        turns.enter("stop")
-        return whole.stopService()
+    def ended() -> None:
+        turns.enter("end")
+        found = {"seconds": turns.seconds, "longest": turns.longest}
+        results.write_text(json.dumps(found), encoding="utf-8")
 
-    whole.startService()
     serving()
-    reactor.addSystemEventTrigger("before", "shutdown", stop)
-    reactor.run()
-    turns.enter("end")
-    found = {"seconds": turns.seconds, "longest": turns.longest}
-    Path(results).write_text(json.dumps(found), encoding="utf-8")
-    return 0
+    reactor.addSystemEventTrigger("before", "shutdown", turns.enter, "stop")
+    reactor.addSystemEventTrigger("after", "shutdown", ended)
+
+
+def main() -> None:
+    """Be twistd, and watch the node that it makes."""
+    turns, results, make = Turns(), Path(sys.argv.pop(1)), tap.makeService
+
+    def made(options: Any) -> Any:
+        node = make(options)
+        watch(node, turns, results)
+        return node
+
+    tap.makeService = made
+    run()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

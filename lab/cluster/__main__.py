@@ -1,6 +1,5 @@
 """Start the cluster, show how it is, stop it, at Ctrl-C or after C{--seconds}: C{make cluster}.
-The
-exit code is 0 when every node started, ran and stopped as it should.
+The exit code is 0 when every node started, ran and stopped as it should.
 """
 
 from __future__ import annotations

@@ -6,20 +6,17 @@ from its stores.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 
-from lab.harness.nodes import ROOT, Process
+from lab.harness.nodes import ROOT, Process, status_at
 from lab.harness.ports import is_free
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
@@ -124,13 +121,10 @@ class Member:
             if self.process.process is not None:
                 self.ended = self.process.wait()
             return None
-        url = f"http://127.0.0.1:{self.ports['status']}/status"
         try:
-            with urllib.request.urlopen(url, timeout=ANSWER) as answer:
-                found: dict[str, Any] = json.load(answer)
+            return status_at(self.ports["status"], ANSWER)
         except (OSError, ValueError):
             return None
-        return found
 
     def until_open(self) -> None:
         """Wait until it has opened its store; L{Unusable} if it ends before, or takes too long."""
@@ -189,26 +183,15 @@ class Cluster:
 
     def stop(self) -> list[str]:
         """Stop masters, then slaves, then the name server; say what did not end as it should."""
-        groups = [
-            [member for member in self.members if member.name in PAIRS],
-            [member for member in self.members if member.name.endswith("-s")],
-            [member for member in self.members if member.name == NAMES],
-        ]
         wrong = []
-        for group in groups:
-            running = [member for member in group if member.process.running]
+        for role in ("master", "slave", NAMES):
+            found = [member for member in self.members if member.role.endswith(role)]
+            running = [member for member in found if member.process.running]
             for member in running:
                 member.process.signal(signal.SIGTERM)
             for member in running:
-                try:
-                    code = member.process.wait(STOP)
-                except AssertionError:
-                    member.process.kill9()
-                    wrong.append(f"{member.name} did not stop in {STOP:.0f} s and was killed")
-                else:
-                    # twistd ends by the signal that stopped it.
-                    if code not in (0, -signal.SIGTERM):
-                        wrong.append(f"{member.name} ended with {code}")
+                # twistd ends by the signal that stopped it.
+                wrong += member.process.ended(STOP, (0, -signal.SIGTERM))
         return wrong + [
             f"{member.name} ended by itself with {member.ended}"
             for member in self.members

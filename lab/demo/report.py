@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
@@ -14,11 +11,11 @@ from rich.table import Table
 
 from lab.demo.traffic import TOPIC, Sent
 from lab.harness import compare_stores, golden
-from lab.harness.nodes import Node
+from lab.harness.nodes import Node, rmqha
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
-from rmqha.wire.log.record import decode
+from rmqha.wire.log.record import Record, decode
 from rmqha.wire.names import KEYS
 
 
@@ -68,30 +65,24 @@ def settings_of(node: Node) -> StoreSettings:
     )
 
 
+def records_of(log: OfflineLog) -> list[Record]:
+    """All records of a stopped store's log, read without the pipeline."""
+    return [
+        decode(view, offset - block.base, offset)
+        for view, block in scan(log, log.raw.min_offset, log.end)
+        for offset in block.start.tolist()
+    ]
+
+
 def keys_in(settings: StoreSettings) -> set[str]:
     """Keys of the demo's messages in a stopped store's log."""
-    log = OfflineLog(settings.root, settings.file_size)
-    found = set()
-    for view, block in scan(log, log.raw.min_offset, log.end):
-        for offset in block.start.tolist():
-            record = decode(view, offset - block.base, offset)
-            if record.topic == TOPIC:
-                found.add(record.properties.get(KEYS, "").strip())
-    return found
+    records = records_of(OfflineLog(settings.root, settings.file_size))
+    return {one.properties.get(KEYS, "").strip() for one in records if one.topic == TOPIC}
 
 
 def verify(node: Node) -> str:
     """What C{rmqha verify --deep} finds, run as by a user; empty if nothing."""
-    rmqha = Path(sys.executable).parent / "rmqha"
-    done = subprocess.run(
-        [sys.executable, rmqha, "verify", "--deep", "--conf", node.conf, node.root],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-    )
+    done = rmqha("verify", "--deep", "--conf", node.conf, node.root, timeout=60)
     return "" if done.returncode == 0 else f"exit code {done.returncode}\n{done.stdout}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +10,8 @@ from rich.console import Console
 from lab.demo.report import Mode, Report
 from lab.demo.traffic import GROUP, TOPIC, Burst, Cpp, Sent, body_of, send_all
 from lab.harness import golden
-from lab.harness.nodes import Folder, NameServer, Node, Process, until
+from lab.harness.demo_end import DemoStory
+from lab.harness.nodes import NameServer, Node, Process, until
 from lab.stock.clients import Client, Consumer
 from rmqha.store.offline.client_ledger import Acknowledged
 
@@ -35,14 +35,13 @@ STYLES = {
 }
 
 
-class Story:
+class Story(DemoStory):
     """The story, and what is not as it should be in it."""
 
+    styles, width = STYLES, 7
+
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.begun = time.monotonic()
-        self.wrong: list[str] = []
-        self.folder = Folder("rmqha-demo-")
+        super().__init__(console)
         self.processes: list[Process] = []
         self.modes = Mode(role="SYNC_MASTER"), Mode(role="ASYNC_MASTER")
         self._keys = 0
@@ -60,12 +59,6 @@ class Story:
             for sent in self.sent
             if sent.ok
         ]
-
-    def say(self, who: str, text: str) -> None:
-        now = time.monotonic() - self.begun
-        self.console.print(
-            f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<7}[/]{text}", highlight=False
-        )
 
     def expect(self, true: bool, what: str) -> None:
         """Note what is wrong, and go on."""
@@ -99,17 +92,21 @@ class Story:
         slave.until_synced(int(master.status()["maxOffset"]))
         self.say("slave", f"in sync at byte {slave.status()['maxOffset']}")
         self.say("demo", "stopping all three")
-        for node in (slave, master, names):
+        self.stop(slave, master, names)
+        self.compared(Report(master, slave, (sync, later)))
+        return not self.wrong
+
+    def stop(self, *nodes: Node) -> None:
+        for node in nodes:
             # twistd ends by the signal that stopped it.
             self.expect(node.term() in (0, -15), f"{node.name} did not stop cleanly")
             self.expect(not node.complaints(), f"{node.name} logged {node.complaints()}")
-        report = Report(master, slave, (sync, later))
-        self.console.print()
-        for table in report.tables:
-            self.console.print(table)
+
+    def compared(self, report: Any) -> None:
+        """Show a comparison, and note what is wrong in it."""
+        self.show(report.tables)
         for what in report.wrong:
             self.expect(False, what)
-        return not self.wrong
 
     def start_names(self) -> NameServer:
         names = NameServer(self.folder.path).start()
@@ -120,18 +117,16 @@ class Story:
 
     def node(self, names: NameServer, role: str, **keys: Any) -> Node:
         """A broker of this machine that knows the name server, with the store's sizes."""
-        node = Node(
-            self.folder.path,
-            role,
-            namesrvAddr=names.client_address,
-            brokerIP1="127.0.0.1",
-            brokerIP2="127.0.0.1",
-            mappedFileSizeCommitLog=golden.LOG_FILE_SIZE,
-            mappedFileSizeConsumeQueue=golden.QUEUE_FILE_SIZE,
-            maxHashSlotNum=golden.INDEX_SLOTS,
-            maxIndexNum=golden.INDEX_ENTRIES,
-            **keys,
-        )
+        given: dict[str, Any] = {
+            "namesrvAddr": names.client_address,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "mappedFileSizeCommitLog": golden.LOG_FILE_SIZE,
+            "mappedFileSizeConsumeQueue": golden.QUEUE_FILE_SIZE,
+            "maxHashSlotNum": golden.INDEX_SLOTS,
+            "maxIndexNum": golden.INDEX_ENTRIES,
+        }
+        node = Node(self.folder.path, role, **(given | keys))
         self.processes.append(node)
         return node
 

@@ -105,19 +105,13 @@ class Burst:
 
     def _send(self) -> None:
         while keys := self._take():
-            answers = self._client.process.do(
-                "send",
-                namesrv=self._client.names,
-                group="demo-writers",
-                topic=self._topic,
-                bodies=[body_of(key) for key in keys],
-                tags=["demo"] * len(keys),
-                keys=keys,
+            bodies, tags = [body_of(key) for key in keys], ["demo"] * len(keys)
+            answers = self._client.send(
+                self._topic, bodies, group="demo-writers", tags=tags, keys=keys
             )
             for key, answer in zip(keys, answers, strict=True):
-                ok = answer["status"] == "SEND_OK"
-                error = answer.get("error", answer["status"])
-                self.sent.append(Sent(key, ok, error, answer.get("id", "")))
+                ok, error = answer.status == "SEND_OK", answer.error or answer.status
+                self.sent.append(Sent(key, ok, error, answer.id))
 
     @property
     def done(self) -> bool:

@@ -80,7 +80,7 @@ class Report:
         table = Table(title="The members' logs")
         for column in ("member", "log ends at byte", "SHA-256"):
             table.add_column(column)
-        ends = {name: self._end(settings) for name, settings in stores.items()}
+        ends = {name: compare_stores.open_log(settings).end for name, settings in stores.items()}
         if len(set(ends.values())) > 1:
             self.wrong.append(f"the logs end at {ends}")
         first, *others = stores.values()
@@ -93,11 +93,6 @@ class Report:
             table.add_row(name, str(ends[name]), hashlib.sha256(sums.encode()).hexdigest()[:HASH])
         table.caption = f"of the sums of {len(compared[0])} files, which are compared one by one"
         return table
-
-    def _end(self, settings: StoreSettings) -> int:
-        log = compare_stores.open_log(settings)
-        log.folder.close()
-        return log.end
 
     def _kills(self, kills: Sequence[Kill]) -> Table:
         table = Table(title="Kills (-9) of the master")

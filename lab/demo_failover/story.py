@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from lab.demo_failover.pauses import AckTimes
 from lab.demo_failover.report import Kill, Report
 from lab.harness import compare_stores
-from lab.harness.nodes import Folder, Node, Process, until
+from lab.harness.demo_end import DemoStory
+from lab.harness.nodes import Node, Process, until
 from lab.stock.brokers import BOOT, Broker, Sent
 from rmqha.store.offline.client_ledger import Acknowledged
 
@@ -51,28 +52,20 @@ class Load(Protocol):
     sent: list[Sent]
 
 
-class Story(ABC):
+class Story(DemoStory):
     """The story, and what is not as it should be in it."""
 
     coordinator: str
+    styles, width = STYLES, 13
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.begun = time.monotonic()
-        self.wrong: list[str] = []
+        super().__init__(console)
         self.kills: list[Kill] = []
-        self.folder = Folder("rmqha-demo-")
         self.members: dict[str, Member] = {}
         self.sent: Sequence[Sent] = ()
 
-    def say(self, who: str, text: str) -> None:
-        now = time.monotonic() - self.begun
-        self.console.print(
-            f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<13}[/]{text}", highlight=False
-        )
-
     @property
-    def processes(self) -> Collection[Process]:
+    def processes(self) -> Collection[Process]:  # type: ignore[override]
         return self.members.values()
 
     @property
@@ -166,9 +159,7 @@ class Story(ABC):
         }
         report = Report(stores, self.sent, self.kills)
         self.wrong += report.wrong
-        self.console.print()
-        for table in report.tables:
-            self.console.print(table)
+        self.show(report.tables)
         for what in self.wrong:
             self.console.print(f"[bold red]wrong: {what}[/]", highlight=False)
 

@@ -11,11 +11,10 @@ from attrs import define, field
 from deltalake import DeltaTable
 from rich.table import Table
 
+from lab.demo.report import records_of
 from lab.demo.traffic import Sent
 from lab.demo_pipeline.picture import draw
 from rmqha.logfiles.offline_log import OfflineLog
-from rmqha.logfiles.scan import scan
-from rmqha.wire.log.record import Record, decode
 from rmqha.wire.names import KEYS
 
 NAMED = 3
@@ -38,15 +37,6 @@ class Facts:
     commits: list[tuple[float, int]] = field(factory=list)
     killed: float = 0.0
     back: float = 0.0
-
-
-def records_of(log: OfflineLog) -> list[Record]:
-    """All records of a stopped store's log, read without the pipeline."""
-    return [
-        decode(view, offset - block.base, offset)
-        for view, block in scan(log, log.raw.min_offset, log.end)
-        for offset in block.start.tolist()
-    ]
 
 
 class Report:

@@ -103,17 +103,8 @@ class PipelineStory(Story):
         self.catch_up(query, master, slave)
         self.say("demo", "stopping all")
         self.end()
-        for node in (slave, master, names):
-            # twistd ends by the signal that stopped it.
-            self.expect(node.term() in (0, -15), f"{node.name} did not stop cleanly")
-            self.expect(not node.complaints(), f"{node.name} logged {node.complaints()}")
-        log = OfflineLog(slave.root, FILE_SIZE)
-        report = Report(self.facts, log)
-        self.console.print()
-        for table in report.tables:
-            self.console.print(table)
-        for what in report.wrong:
-            self.expect(False, what)
+        self.stop(slave, master, names)
+        self.compared(Report(self.facts, OfflineLog(slave.root, FILE_SIZE)))
         self.say("demo", f"the table is {self.facts.table}, a picture of it {self.facts.picture}")
         return not self.wrong
 
@@ -139,9 +130,6 @@ class PipelineStory(Story):
     def start_pair(self, names: NameServer) -> tuple[Node, Node]:
         """A master and a slave, both empty."""
         keys: dict[str, Any] = {
-            "namesrvAddr": names.client_address,
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
             "mappedFileSizeCommitLog": FILE_SIZE,
             "mappedFileSizeConsumeQueue": 60000,
             "maxHashSlotNum": 20000,
@@ -150,10 +138,8 @@ class PipelineStory(Story):
             # that grows no more get there after ten seconds.
             "flushCommitLogThoroughInterval": 500,
         }
-        master = Node(self.folder.path, "master", brokerRole="SYNC_MASTER", **keys)
-        slave = Node(self.folder.path, "slave", **keys)
-        self.processes += master, slave
-        master.start()
+        master = self.node(names, "master", brokerRole="SYNC_MASTER", **keys).start()
+        slave = self.node(names, "slave", **keys)
         # A slave asks the name server at its start, and then every 30 seconds.
         names.until(lambda status: status["brokers"], "the master has registered")
         slave.start()

@@ -103,8 +103,7 @@ def pairs(master: StoreSettings, slave: StoreSettings, end: int) -> list[FilePai
 
 def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
     """Where queues and index of a stopped store are not what its log says; C{exact}, if they are
-    not,
-    byte for byte, what a rebuild makes either: a store that Java wrote is not.
+    not, byte for byte, what a rebuild makes either: a store that Java wrote is not.
     """
     log = open_log(settings)
     queues, index = open_derived(settings.root, settings, read_only=True)

@@ -1,14 +1,16 @@
-"""How a demo is run to its end, whatever that is, and how it says what came out."""
+"""How a demo tells what happens, is run to its end, whatever that is, and says what came out."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from rich.console import Console
+from rich.table import Table
 
 from lab.harness.evidence import keep_evidence
 from lab.harness.nodes import Folder, Process, end_all
@@ -16,19 +18,42 @@ from rmqha.errors import RmqhaError
 from rmqha.store.offline.client_ledger import Acknowledged
 
 
-class DemoStory(Protocol):
-    """What a demo tells, its nodes, and what its clients were told is stored."""
+class DemoStory(ABC):
+    """What a demo tells, its nodes, and what is not as it should be.
 
-    folder: Folder
+    @cvar styles: Who speaks, and in which style; C{width} the columns of a name.
+    """
+
+    styles: ClassVar[Mapping[str, str]]
+    width: ClassVar[int]
+    processes: Collection[Process]
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.begun = time.monotonic()
+        self.wrong: list[str] = []
+        self.folder = Folder("rmqha-demo-")
 
     @property
-    def processes(self) -> Collection[Process]: ...
+    @abstractmethod
+    def ledger(self) -> Sequence[Acknowledged]:
+        """What its clients were told is stored."""
 
-    @property
-    def ledger(self) -> Sequence[Acknowledged]: ...
-
+    @abstractmethod
     def run(self) -> bool:
         """@return: Whether all is as it should be."""
+
+    def say(self, who: str, text: str) -> None:
+        now, style = time.monotonic() - self.begun, self.styles[who]
+        self.console.print(
+            f"[dim]{now:5.1f} s[/dim]  [{style}]{who:<{self.width}}[/]{text}", highlight=False
+        )
+
+    def show(self, tables: Iterable[Table]) -> None:
+        """Show what was compared at its end."""
+        self.console.print()
+        for table in tables:
+            self.console.print(table)
 
 
 def demo_console(width: int) -> Console:
@@ -41,8 +66,7 @@ def told(
     console: Console, story: DemoStory, good: str, *, end: Callable[[], None] = lambda: None
 ) -> int:
     """Run a demo, end all its processes, and say what came out.  Where it is not well, what tells
-    where
-    each message is is kept.
+    where each message is is kept.
 
     @param end: Ends what is no process of ours.
     """

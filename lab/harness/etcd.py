@@ -6,6 +6,7 @@ import json
 import shutil
 import ssl
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,6 @@ def begin(cluster: list[Etcd]) -> None:
         until(each.answers, "etcd answers", tell=each.tail, pause=0.1)
 
 
-def addresses_of(cluster: list[Etcd]) -> str:
-    """As C{etcdAddresses} has them."""
+def addresses_of(cluster: Iterable[Any]) -> str:
+    """As C{etcdAddresses} has them, and C{controllerAddr}."""
     return ";".join(each.address for each in cluster)

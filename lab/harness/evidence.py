@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.harness.nodes import ROOT, Folder, Process
+from lab.harness.nodes import Folder, Process, rmqha
 from rmqha.logfiles.listing import log_folder
 from rmqha.store.offline.client_ledger import Acknowledged, write_ledger
 
@@ -83,19 +83,8 @@ def _doctor(ledger: Path, stores: list[Path]) -> str:
     """What C{rmqha doctor} says, and its exit code."""
     if not stores:
         return "no node had a store: the doctor was not asked"
-    script = "from rmqha.cli.main import main; main()"
-    command = [sys.executable, "-c", script, "doctor", "--ledger", str(ledger), *map(str, stores)]
     try:
-        done = subprocess.run(
-            command,
-            check=False,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LONGEST,
-        )
+        done = rmqha("doctor", "--ledger", ledger, *stores, timeout=LONGEST)
     except subprocess.TimeoutExpired:
         return f"rmqha doctor did not end within {LONGEST} s"
     return f"{done.stdout}rmqha doctor: exit code {done.returncode}"

@@ -66,21 +66,15 @@ KINDS: dict[str, Callable[[], bytes]] = {
 """What one connection sends, again and again."""
 
 
-class Flood(Process):
-    """The process of one kind."""
-
-    def __init__(self, folder: Path, port: int, kind: str, connections: int = 1) -> None:
-        super().__init__(f"flood-{kind}", folder / f"flood-{kind}.log")
-        self._command = [sys.executable, "-m", "lab.harness.flood", str(port), kind]
-        self._command.append(str(connections))
-
-    @contextlib.contextmanager
-    def running_beside(self) -> Iterator[None]:
-        self.spawn(self._command)
-        try:
-            yield
-        finally:
-            self.kill9()
+@contextlib.contextmanager
+def running_beside(folder: Path, port: int, kind: str, connections: int = 1) -> Iterator[None]:
+    """Have a process send one kind meanwhile."""
+    process = Process(f"flood-{kind}", folder / f"flood-{kind}.log")
+    process.spawn([sys.executable, "-m", "lab.harness.flood", str(port), kind, str(connections)])
+    try:
+        yield
+    finally:
+        process.kill9()
 
 
 def prepare(port: int) -> None:

@@ -22,8 +22,7 @@ from lab.harness.nodes import PATIENCE, Process, until
 
 class Commands(LineReceiver):
     """The child's side, and its handlers: each is called with a command's number and content, and
-    what
-    it returns, unless C{None}, is the only answer.
+    what it returns, unless C{None}, is the only answer.
     """
 
     delimiter = b"\n"

@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -86,6 +86,26 @@ def until(
         time.sleep(pause)
 
 
+def stat_of(pid: int) -> str:
+    """What the kernel tells of a process in C{/proc/PID/stat}."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+
+
+def ticks(stat: str) -> int:
+    """Processor time in such a text; names may have blanks and parentheses.
+
+    Source: proc(5), /proc/pid/stat, fields 14 and 15.
+    """
+    return sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+
+
+def status_at(port: int, timeout: float = 5.0) -> dict[str, Any]:
+    """What a node says of itself at its admin port; C{OSError} if it does not answer."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=timeout) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
 class Folder:
     """A temporary folder that goes away with its owner, or with the process."""
 
@@ -123,8 +143,7 @@ class Process:
 
     def spawn(self, command: Sequence[str], *, piped: bool = False, session: bool = False) -> None:
         """Start it; piped we talk to it, and its stdout is no log; in a session of its own a
-        terminal's
-        Ctrl-C is not for it.
+        terminal's Ctrl-C is not for it.
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already")
@@ -159,11 +178,7 @@ class Process:
 
     def processor_time(self) -> int:
         """What it has had of the processors, in ticks: on a busy host it starts all the same."""
-        if not self.running:
-            return 0
-        text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        user, system = text.rpartition(")")[2].split()[11:13]
-        return int(user) + int(system)
+        return ticks(stat_of(self.pid)) if self.running else 0
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it still runs."""
@@ -218,6 +233,18 @@ class Process:
             f"it says {text!r}",
             timeout,
         )
+
+    def ended(self, timeout: float, well: Collection[int]) -> list[str]:
+        """Wait for its end, of which it was told, and say what does not go well.
+
+        @param well: Its exit codes, if it does.
+        """
+        try:
+            code = self.wait(timeout)
+        except AssertionError:
+            self.kill9()
+            return [f"{self.name} did not stop in {timeout:.0f} s and was killed"]
+        return [] if code in well else [f"{self.name} ended with {code}"]
 
     def kill9(self) -> None:
         """End it at once, as a power switch would end everything it did not write."""
@@ -361,11 +388,7 @@ class Node(Process):
 
     def status(self) -> dict[str, Any]:
         """C{GET /status}; C{OSError} if it does not answer."""
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.admin_port}/status", timeout=5
-        ) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+        return status_at(self.admin_port)
 
     def health(self, probe: str = "healthz") -> int:
         return self._probed(probe)[0]
@@ -443,6 +466,24 @@ class NameServer(Node):
     @property
     def client_address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+
+def rmqha(
+    *arguments: object, timeout: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of C{rmqha} to its end: its exit code, and all that it wrote."""
+    script = "from rmqha.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
 
 
 def end_all(*kept: Process) -> None:

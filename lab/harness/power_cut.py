@@ -84,8 +84,7 @@ def _copying(sync: Callable[[int], None], keep: Callable[[int], None]) -> Callab
 
 def cut(store: Path, copy: Path, chance: random.Random, kept: float) -> int:
     """Take from a dead node's store what it had not made durable, and say how many pages those are;
-    one
-    that nobody waited for stays with the chance C{kept}.
+    one that nobody waited for stays with the chance C{kept}.
     """
     lost = 0
     for folder in IN_PLACE:

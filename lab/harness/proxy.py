@@ -365,19 +365,8 @@ class Proxy(Piped):
 
     def start(self) -> Proxy:
         """Start it, and wait until it listens."""
-        host, port = self.target
-        self.open(
-            [
-                sys.executable,
-                "-m",
-                "lab.harness.proxy",
-                self.address[0],
-                str(self.address[1]),
-                host,
-                str(port),
-                str(self.seed),
-            ]
-        )
+        told = map(str, (*self.address, *self.target, self.seed))
+        self.open([sys.executable, "-m", "lab.harness.proxy", *told])
         self.until_news("ready")
         return self
 

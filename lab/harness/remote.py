@@ -56,8 +56,7 @@ class Remote(BlockingConnection):
 
 def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0, later: int = 0) -> Command:
     """A message to a queue of a topic, which is made by the first; with a delay level, or to come
-    after
-    some milliseconds, as 5.x has it.
+    after some milliseconds, as 5.x has it.
     """
     told = {"TAGS": "A", "DELAY": str(delay or ""), "TIMER_DELAY_MS": str(later or "")}
     request = SendMessageV2Request(

@@ -115,8 +115,7 @@ class Burst:
 
     def summary(self, timeout: float = PATIENCE) -> dict[str, Any] | None:
         """Wait for all: C{statuses}, C{seconds} from first to last, and C{micros} of each write
-        that was
-        stored; or C{None} if the driver ended before.
+        that was stored; or C{None} if the driver ended before.
         """
         found: dict[str, Any] | None = self._asked.wait(timeout)
         return found
@@ -169,8 +168,7 @@ class Driver(Piped, Node):
 
     def put(self, count: int, **how: Any) -> Burst:
         """Begin to write messages with a key of their own each; C{rate} is a second, C{wait} for
-        the promise,
-        C{tell} each result, C{properties} the length of one property more.
+        the promise, C{tell} each result, C{properties} the length of one property more.
         """
         return Burst(self, count, **how)
 

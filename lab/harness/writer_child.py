@@ -14,8 +14,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from attrs import define, field
 from twisted.application.service import MultiService
 from twisted.internet.stdio import StandardIO
 from twisted.internet.task import LoopingCall
@@ -47,35 +49,31 @@ def body_of(key: str, size: int) -> bytes:
     return (line * (size // len(line) + 1))[:size]
 
 
+@define(eq=False)
 class Burst:
     """One C{put} command: a number of writes, some of them at one time."""
 
-    def __init__(
-        self,
-        driven: Driven,
-        number: int,
-        *,
-        first: int,
-        count: int,
-        size: int = 1024,
-        topic: str = "Demo",
-        queues: int = 4,
-        concurrency: int = 1,
-        wait: bool = True,
-        rate: float = 0.0,
-        tell: bool = True,
-        properties: int = 0,
-    ) -> None:
-        self.driven, self.number = driven, number
-        self.more_properties = {"MORE": "p" * properties} if properties else {}
-        self.next, self.end = first, first + count
-        self.first, self.size, self.topic, self.queues = first, size, topic, queues
-        self.concurrency, self.wait_for_all, self.rate, self.tell = concurrency, wait, rate, tell
-        self.under_way = 0
-        self.statuses: dict[str, int] = {}
-        self.micros: list[int] = []
-        self.begun = time.perf_counter()
-        self.more()
+    driven: Driven
+    number: int
+    first: int
+    count: int
+    size: int = 1024
+    topic: str = "Demo"
+    queues: int = 4
+    concurrency: int = 1
+    wait: bool = True
+    rate: float = 0.0
+    tell: bool = True
+    properties: int = 0
+    under_way: int = 0
+    statuses: dict[str, int] = field(factory=dict)
+    micros: list[int] = field(factory=list)
+    begun: float = field(factory=time.perf_counter)
+    next: int = field(init=False)
+    end: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.next, self.end = self.first, self.first + self.count
 
     def more(self) -> None:
         """Begin as many writes as may be under way now."""
@@ -106,13 +104,13 @@ class Burst:
     def write(self, n: int) -> bool:
         """Begin one write, and say whether the store took it."""
         driven = self.driven
-        key = f"{driven.prefix}{n:012d}"
+        key = f"W{n:012d}"
         properties = encode(
             {
                 KEYS: f"k{n % 997:03d}",
                 UNIQUE_KEY: key,
-                WAIT: str(self.wait_for_all).lower(),
-                **self.more_properties,
+                WAIT: str(self.wait).lower(),
+                **({"MORE": "p" * self.properties} if self.properties else {}),
             }
         )
         message = Message(
@@ -126,7 +124,7 @@ class Burst:
         )
         started = time.perf_counter()
         try:
-            result = driven.node.writer.put(message, wait=self.wait_for_all)
+            result = driven.node.writer.put(message, wait=self.wait)
         except (NotWritable, MessageIllegal, AttributeError) as error:
             self.told(n, key, {"status": "REFUSED", "error": f"{type(error).__name__}: {error}"})
             return False
@@ -171,8 +169,8 @@ class Burst:
 class Driven:
     """The node, the pipe, and what can be asked for."""
 
-    def __init__(self, node: Any, reactor: Any, prefix: str) -> None:
-        self.node, self.reactor, self.prefix = node, reactor, prefix
+    def __init__(self, node: Any, reactor: Any) -> None:
+        self.node, self.reactor = node, reactor
         self.listen_port = node.settings.broker.listen_port
         self.commands = Commands(
             reactor,
@@ -194,7 +192,7 @@ class Driven:
     def put(self, number: int, **what: Any) -> None:
         """Write; every result is told as it comes."""
         self.enough = False
-        Burst(self, number, **what)
+        Burst(self, number, **what).more()
 
     def no_more(self, number: int) -> str:
         """Begin no write that has not begun."""
@@ -244,30 +242,22 @@ class Driven:
 _true_time: Callable[[], float] = time.time
 
 
-def end_at_once() -> None:
-    """End the process as C{kill -9} does."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def main(arguments: list[str]) -> int:
     """Start the node as twistd does, and listen to the parent."""
     lean_reactor.install()
     from twisted.internet import reactor
 
     globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)], redirectStandardIO=False)
-    prefix, places = "W", []
-    while arguments and arguments[0] in ("--die", "--prefix"):
-        option, value, *arguments = arguments
-        if option == "--die":
-            places.append(value)
-        else:
-            prefix = value
+    places = []
+    while arguments and arguments[0] == "--die":
+        _, place, *arguments = arguments
+        places.append(place)
     options = tap.Options()
     options.parseOptions(arguments)
     node: Any = tap.makeService(options)
     for place in places:
-        kill_points.install(place, node, end_at_once)
-    driven = Driven(node, reactor, prefix)
+        kill_points.install(place, node, partial(os.kill, os.getpid(), signal.SIGKILL))
+    driven = Driven(node, reactor)
     commands = driven.commands
     StandardIO(commands, reactor=reactor)
     whole = MultiService()

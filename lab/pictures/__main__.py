@@ -1,6 +1,5 @@
-"""Start C{conf/2m-2s-sync}, let things happen, and make the pictures of the guide in
-C{docs/_static}:
-the page of a node by Chromium (Debian's C{chromium}), and three commands: C{make pictures}.
+"""Start C{conf/2m-2s-sync}, let things happen, and make the pictures of the guide: the page of a
+node by Chromium (Debian's C{chromium}), and three commands, in C{docs/_static}: C{make pictures}.
 """
 
 from __future__ import annotations

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
-import sys
 
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
-from lab.harness.nodes import ROOT
+from lab.harness.nodes import rmqha
 
 WITHOUT_FONTS = re.sub(
     r"@font-face \{\{.*?\}\}\s*(?=@|\.)", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
@@ -23,17 +20,9 @@ WITHOUT_FONTS = re.sub(
 
 def picture(arguments: list[str], columns: int) -> str:
     """Run a command of C{rmqha}, and draw what it prints on so many columns, as SVG."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from rmqha.cli.main import main; main()", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": str(columns), "FORCE_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = rmqha(*arguments, timeout=60, COLUMNS=str(columns), FORCE_COLOR="1")
     console = Console(file=io.StringIO(), record=True, width=columns)
-    for line in f"{done.stdout}{done.stderr}".splitlines():
+    for line in done.stdout.splitlines():
         console.print(Text.from_ansi(line.rstrip()))
     # The frame ends in the middle of the last line where the reader's font is taller.
     console.print()

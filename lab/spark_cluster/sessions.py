@@ -21,17 +21,8 @@ ENDED_WELL = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 def end(process: Process) -> list[str]:
     """Wait for a process that was told to end, end what it left, and say what did not go well."""
-    wrong = []
-    pid = process.pid
-    try:
-        code = process.wait(STOP)
-    except AssertionError:
-        process.kill9()
-        wrong.append(f"{process.name} did not stop in {STOP:.0f} s and was killed")
-    else:
-        if code not in ENDED_WELL:
-            wrong.append(f"{process.name} ended with {code}")
-    end_session(pid)
+    wrong = process.ended(STOP, ENDED_WELL)
+    end_session(process.pid)
     return wrong
 
 

@@ -179,8 +179,8 @@ class Tool(Piped):
 
     def back(self, broker: Broker, group: str, places: list[int]) -> None:
         """Give messages back, as a consumer that failed with them: a second later each is in
-        C{%RETRY%} and
-        the group's name, which has at most 120 characters, or 248 with 5.x and its longer topics.
+        C{%RETRY%} and the group's name, which has at most 120 characters, or 248 with 5.x and its
+        longer topics.
         """
         self.do("back", address=broker.client_address, group=group, places=places)
 
@@ -190,8 +190,7 @@ class Tool(Piped):
 
     def register(self, master: tuple[str, int], name: object = SMALL["brokerName"]) -> None:
         """Tell the name server of a master of ours: 5.3.3 slaves learn the HA address from there
-        and nowhere
-        else, as they drop their C{haMasterAddress} before their HA client exists.
+        and nowhere else, as they drop their C{haMasterAddress} before their HA client exists.
         """
         self.do(
             "register",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
+from lab.harness.etcd import addresses_of
 from lab.harness.nodes import Node, Process
 from lab.harness.ports import free_ports
 from lab.harness.remote import Remote
@@ -72,28 +73,24 @@ class BlockingClient:
     _open: dict[str, Remote] = field(factory=dict)
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        try:
-            return succeed(self._connected(address).ask(command, timeout))
-        except OSError as error:
-            self._open.pop(address, None)
-            return fail(RemotingUnreachable(address, str(error)))
+        return self._told(address, lambda remote: remote.ask(command, timeout))
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        try:
-            return succeed(self._connected(address).send(command))
-        except OSError as error:
-            self._open.pop(address, None)
-            return fail(RemotingUnreachable(address, str(error)))
+        return self._told(address, lambda remote: remote.send(command))
 
     def close(self) -> None:
         for remote in self._open.values():
             remote.close()
         self._open.clear()
 
-    def _connected(self, address: str) -> Remote:
-        if address not in self._open:
-            self._open[address] = Remote(int(address.rpartition(":")[2]))
-        return self._open[address]
+    def _told(self, address: str, tell: Callable[[Remote], Any]) -> Deferred[Any]:
+        try:
+            if address not in self._open:
+                self._open[address] = Remote(int(address.rpartition(":")[2]))
+            return succeed(tell(self._open[address]))
+        except OSError as error:
+            self._open.pop(address, None)
+            return fail(RemotingUnreachable(address, str(error)))
 
 
 def answered(asked: Coroutine[Any, Any, T] | Deferred[T]) -> T | None:
@@ -113,11 +110,6 @@ def asking(group: Sequence[StockController]) -> ControllerGroup:
         name=str(SMALL["brokerName"]),
         now_ms=lambda: int(time.time() * 1000),
     )
-
-
-def addresses_of(group: Sequence[StockController]) -> str:
-    """All of a group, as C{controllerAddr} has them."""
-    return ";".join(each.address for each in group)
 
 
 def java_member(

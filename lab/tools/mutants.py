@@ -63,13 +63,14 @@ def survivors(module: str, tests: str) -> tuple[int, list[str]]:
         copy = Path(name) / "rmqha"
         left = shutil.ignore_patterns(".*", "_trial_temp*", "_build", "build", "__pycache__")
         shutil.copytree(ROOT, copy, ignore=left)
+        command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider {tests}"
         config, session = copy / "mutants.toml", copy / "mutants.sqlite"
         config.write_text(
             "[cosmic-ray]\n"
             f'module-path = "rmqha/{module}.py"\n'
             f"timeout = {LONGEST}\n"
             "excluded-modules = []\n"
-            f'test-command = "{sys.executable} -m pytest -q -x -p no:cacheprovider {tests}"\n'
+            f'test-command = "{command}"\n'
             "[cosmic-ray.distributor]\n"
             'name = "local"\n'
             "[cosmic-ray.filters.operators-filter]\n"
@@ -77,12 +78,7 @@ def survivors(module: str, tests: str) -> tuple[int, list[str]]:
             encoding="utf-8",
         )
         # Tests that fail as it is would notice everything.  What they compile stays.
-        once = [
-            sys.executable,
-            *["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"],
-            *tests.split(),
-        ]
-        subprocess.run(once, cwd=copy, check=True, env=environment(copy, compiled=True))
+        subprocess.run(command.split(), cwd=copy, check=True, env=environment(copy, compiled=True))
         for each in (copy / "rmqha" / module).parent.glob(f"__pycache__/{Path(module).name}.*"):
             each.unlink()
         for step in (
@@ -107,8 +103,7 @@ def survivors(module: str, tests: str) -> tuple[int, list[str]]:
 
 def environment(copy: Path, *, compiled: bool = False) -> dict[str, str]:
     """That of the tests: they import the copy, and try as few random cases as C{make test-core},
-    the same
-    ones each time; and what they import is kept compiled, or not.
+    the same ones each time; and what they import is kept compiled, or not.
     """
     kept = "" if compiled else "1"
     quick = {"RMQHA_TESTS": "core", "HYPOTHESIS_PROFILE": "mutants"}

@@ -10,7 +10,8 @@ import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lab.bench.processes import Span, all_descriptors, processor_seconds, ticks
+from lab.bench.processes import Span, all_descriptors, processor_seconds
+from lab.harness.nodes import ticks
 
 STAT = (
     "4711 ({name}) S 1 4711 4711 0 -1 4194560 2161 0 0 0 1234 567 9 8 20 0 31 0 1000 "

@@ -328,9 +328,7 @@ class FloodTests(FaultTestCase):
         flood.prepare(broker.port)
         alone = statistics.median(flood.sends(broker.port, 1.0))
         for kind, connections in (("pulls", 20), ("loose", 20), ("long-loose", 5)):
-            beside = flood.Flood(self.folder, broker.port, kind, connections)
-            self._processes.append(beside)
-            with beside.running_beside():
+            with flood.running_beside(self.folder, broker.port, kind, connections):
                 self.passes(1.5)
                 took = self.at_best(
                     lambda: statistics.median(flood.sends(broker.port, seconds(1.5, 20))),

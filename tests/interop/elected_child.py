@@ -245,7 +245,7 @@ def main(arguments: list[str]) -> int:
     options.parseOptions(arguments)
     node: Any = tap.makeService(options)
     leading = Leading(node, reactor, controllers)
-    driven = Driven(node, reactor, "W")
+    driven = Driven(node, reactor)
     driven.commands.handlers.update(leading.handlers(driven))
     StandardIO(driven.commands, reactor=reactor)
     whole = MultiService()

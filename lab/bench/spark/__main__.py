@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,7 +27,7 @@ from lab.bench.sends import BODY
 from lab.bench.stock import JVM, STOCK
 from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
 from lab.harness.json_child import Piped
-from lab.harness.nodes import Node
+from lab.harness.nodes import Node, rmqha
 from lab.harness.writer import Driver
 from lab.stock.s3_server import BUCKET, S3Server
 from rmqha.priority import Priority
@@ -39,8 +38,6 @@ PATIENCE = 180.0
 
 #: Where a disk is, and not memory.
 DISK = os.environ.get("RMQHA_BENCH_DISK") or tempfile.gettempdir()
-
-RMQHA = Path(sys.executable).with_name("rmqha")
 
 
 @frozen
@@ -113,11 +110,10 @@ def _uploaded(field: Field) -> dict[str, Beside]:
     server = S3Server(field.folder)
     server.start(("nice", "-n", "19"), JVM)
     master, slave = _pair(field)
-    command = [str(RMQHA), "tier", str(slave.root), server.url("tier")]
-    environment = {**os.environ, **server.environment}
+    told = slave.root, server.url("tier")
 
     def upload() -> None:
-        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, text=True)
+        rmqha("tier", *told, timeout=PATIENCE, **server.environment).check_returncode()
         shutil.rmtree(server.folder / BUCKET / "tier")
 
     return {"upload": Beside(master, upload), "without": Beside(master)}

@@ -4,11 +4,11 @@ L{lab.bench.spark} starts (L{lab.harness.json_child}).
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 
+from lab.stock.python.lines import serve
 from rmqha.pipeline.spark.session import builder
 from rmqha.priority import Priority, step_back
 
@@ -40,12 +40,13 @@ def main() -> None:
     }
     spark = builder("local[2]", "bench", settings).getOrCreate()
     reader = spark.read.format("rmqha").option("visibility", "log").option("priority", sys.argv[2])
+
+    def count(number: int, store: str) -> int:
+        forget(Path(store))
+        return reader.option("columns", ",".join(COLUMNS)).load(store).count()
+
     try:
-        for line in sys.stdin:
-            asked = json.loads(line)
-            forget(Path(asked["store"]))
-            rows = reader.option("columns", ",".join(COLUMNS)).load(asked["store"]).count()
-            print(json.dumps({"number": asked["number"], "done": True, "answer": rows}), flush=True)
+        serve({"count": count})
     finally:
         spark.stop()
 
