@@ -19,7 +19,7 @@ CODE = 62570
 ALONE = 20
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 187
+RELAYED = 183
 """Fields that a class takes only to hand them on."""
 
 

@@ -35,13 +35,11 @@ class ClearText:
     takes TLS alone.
 
     @ivar port: C{clients} or C{ha}.
-    @ivar key: The key that would refuse them.
     @ivar connections: How many there were, by address.
     @ivar last: When the last one came, in seconds of the clock, by address.
     """
 
     port: str
-    key: str
     clock: IReactorTime
     connections: Counter[str] = field(factory=Counter, init=False)
     last: dict[str, float] = field(factory=dict, init=False)
@@ -50,7 +48,8 @@ class ClearText:
 
     _log = Logger()
 
-    def on_connection(self, host: str) -> None:
+    def on_connection(self, host: str, key: str) -> None:
+        """@param key: The key that would refuse it."""
         name = host if host in self.connections or len(self.connections) < MOST_HOSTS else OTHERS
         now = self.clock.seconds()
         self.connections[name] += 1
@@ -60,7 +59,7 @@ class ClearText:
             self._log.info(
                 "Clear text at the port of {port}, where {key}=permissive takes TLS too: {peers}",
                 port=self.port,
-                key=self.key,
+                key=key,
                 peers=", ".join(f"{host} ({count})" for host, count in self._unsaid.most_common()),
             )
             self._said = now
@@ -131,7 +130,7 @@ class TlsGate:
         if not hello:
             if self.mode is not TlsMode.ENFORCING:
                 if self.clear_text is not None:
-                    self.clear_text.on_connection(host)
+                    self.clear_text.on_connection(host, self.key)
                 return None
             return TlsRefused("clear-text", f"it speaks clear text, and {self.key} is enforcing")
         if self.mode is TlsMode.DISABLED:

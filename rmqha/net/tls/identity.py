@@ -103,11 +103,8 @@ class TlsIdentity:
     def _stamped(self) -> Stamp:
         return tuple(_stamp(path) for path in self.files)
 
-    def look(self, in_thread: Callable[..., Deferred[Any]]) -> Deferred[None]:
-        """Read the files again if they have changed."""
-        return in_thread(self._changed).addCallback(self._looked)
-
-    def _changed(self) -> TlsMaterial | TlsFilesInvalid | None:
+    def changed(self) -> TlsMaterial | TlsFilesInvalid | None:
+        """Read the files again if they have changed, for L{take}.  Blocking."""
         stamp = self._stamped()
         if stamp == self._stamp:
             return None
@@ -117,7 +114,8 @@ class TlsIdentity:
         except TlsFilesInvalid as error:
             return error
 
-    def _looked(self, found: TlsMaterial | TlsFilesInvalid | None) -> None:
+    def take(self, found: TlsMaterial | TlsFilesInvalid | None) -> None:
+        """Go on with what L{changed} has found."""
         if isinstance(found, TlsFilesInvalid):
             self.failures += 1
             self.fault = str(found)
@@ -132,12 +130,9 @@ class TlsIdentity:
                 until=_shown(self.material.expires),
             )
 
-    def health(self, now: float, near: float, reads: float) -> Iterator[HealthReason]:
-        """Files that cannot be used, or that a thread does not come back from, and a certificate
-        that ends soon.
+    def health(self, reads: float) -> Iterator[HealthReason]:
+        """Files that cannot be used, or that a thread does not come back from.
 
-        @param now: Seconds since 1970.
-        @param near: How many seconds ahead an end is told; 0 is never.
         @param reads: For how many seconds the files have been read by now.
         """
         fault = self.fault
@@ -146,14 +141,18 @@ class TlsIdentity:
             fault = f"{paths}: these have not been read for {reads:.0f} s"
         if fault:
             yield HealthReason(f"tls-files-{self.role}", f"{fault}; those read before are in force")
-        left = seconds_left(self.material.expires, now)
-        if left is not None and near and left < near:
-            when = f"in {left / DAY:.1f} days" if left > 0 else "and is not valid any more"
-            yield HealthReason(
-                f"tls-expiry-{self.role}",
-                f"the certificate {self.purpose}, {self.files.certificates}, ends on "
-                f"{_shown(self.material.expires)}, {when}",
-            )
+
+    def ends(self, left: float) -> HealthReason:
+        """A certificate that ends soon.
+
+        @param left: In how many seconds.
+        """
+        when = f"in {left / DAY:.1f} days" if left > 0 else "and is not valid any more"
+        return HealthReason(
+            f"tls-expiry-{self.role}",
+            f"the certificate {self.purpose}, {self.files.certificates}, ends on "
+            f"{_shown(self.material.expires)}, {when}",
+        )
 
     def status(self, now: float) -> dict[str, object]:
         """A row of C{tls} in C{/status}.
@@ -210,7 +209,7 @@ class TlsIdentities(Watch):
         for identity in self.all:
             self._reading = identity, self.clock.seconds()
             try:
-                await identity.look(self.in_thread)
+                identity.take(await self.in_thread(identity.changed))
             finally:
                 self._reading = None
 
@@ -222,7 +221,10 @@ class TlsIdentities(Watch):
         for identity in self.all:
             mine = self._reading is not None and self._reading[0] is identity
             reads = self.clock.seconds() - self._reading[1] if self._reading and mine else 0.0
-            yield from identity.health(now, self.near, reads)
+            yield from identity.health(reads)
+            left = seconds_left(identity.material.expires, now)
+            if left is not None and self.near and left < self.near:
+                yield identity.ends(left)
 
     def status(self) -> list[dict[str, object]]:
         """C{tls} of C{/status}."""

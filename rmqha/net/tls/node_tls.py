@@ -60,9 +60,9 @@ class NodeTls(NodePart):
         present = (each for each in every if each is not None)
         permissive = TlsMode.PERMISSIVE
         if self._clients is not None and remoting.tls is permissive:
-            self.clear_text.append(ClearText("clients", "tlsMode", clock))
+            self.clear_text.append(ClearText("clients", clock))
         if settings.ha_cert is not None and settings.ha_mode is permissive:
-            self.clear_text.append(ClearText("ha", "haTlsMode", clock))
+            self.clear_text.append(ClearText("ha", clock))
         self.identities = TlsIdentities(
             all=tuple(present),
             clock=clock,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -32,9 +34,11 @@ class OutgoingTls:
         @param host: Whom it connects to.
         @param endpoint: Connects in clear text.
         """
-        return endpoint if self.identity is None else TlsEndpoint(self, host, endpoint)
+        if self.identity is None:
+            return endpoint
+        return TlsEndpoint(partial(self._creator, host), endpoint)
 
-    def creator(self, host: str) -> Any:
+    def _creator(self, host: str) -> Any:
         """What makes the TLS side of one connection, of the files as they are now."""
         assert self.identity is not None, "asked of connections with TLS alone"
         material = self.identity.material
@@ -49,13 +53,15 @@ IN_CLEAR_TEXT = OutgoingTls()
 @implementer(IStreamClientEndpoint)
 @frozen
 class TlsEndpoint:
-    """Connects with what the files say at that moment."""
+    """Connects with what the files say at that moment.
 
-    tls: OutgoingTls
-    host: str
+    @ivar creator: Makes the TLS side of a connection.
+    """
+
+    creator: Callable[[], Any]
     endpoint: IStreamClientEndpoint
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        wrapped = wrapClientTLS(self.tls.creator(self.host), self.endpoint)
+        wrapped = wrapClientTLS(self.creator(), self.endpoint)
         connecting: Deferred[IProtocol] = wrapped.connect(protocolFactory)
         return connecting

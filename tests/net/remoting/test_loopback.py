@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import CannotListenError, ConnectionLost
 from twisted.trial.unittest import TestCase
 
@@ -176,7 +176,7 @@ class LoopbackTests(TestCase):
         await old.request(address, Command(code=11))
         for new, here in zip(second.certificate("broker"), (key, path), strict=True):
             shutil.copy(new, here)
-        await shown.look(maybeDeferred)
+        shown.take(shown.changed())
         await self.client(believing(second.root)).request(address, Command(code=11))
         await old.request(address, Command(code=11))
         self.assertNotIn("tls-certificate", self.factory.connections.closed)

@@ -226,9 +226,9 @@ class NodeTlsTests(SynchronousTestCase):
 
     def test_many_clear_text(self) -> None:
         """However many addresses come, what is kept of them stays small."""
-        port = ClearText("ha", "haTlsMode", Clock())
+        port = ClearText("ha", Clock())
         for number in range(MOST_HOSTS + 50):
-            port.on_connection(f"10.0.{number // 256}.{number % 256}")
+            port.on_connection(f"10.0.{number // 256}.{number % 256}", "haTlsMode")
         status = port.status()
         self.assertEqual(MOST_HOSTS + 50, status["connections"])
         self.assertEqual(MOST_HOSTS + 1, len(status["peers"]))
