@@ -100,13 +100,7 @@ class Archive:
                 copied_damage_file.save(root, copied)
             epochs = MasterEpochs(root, in_thread)
             epochs.load(found.end)
-            followed = FollowedMasters(
-                root=root,
-                name=manifest.log.broker,
-                epochs=epochs,
-                trusted=trusted,
-                in_thread=in_thread,
-            )
+            followed = FollowedMasters(epochs=epochs, trusted=trusted)
             followed.load()
             made = cls(
                 root=root,

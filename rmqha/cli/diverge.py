@@ -101,11 +101,9 @@ def _with_master(
     ours = _settled(store)
 
     async def run(port: MasterClientPort) -> LogComparison:
-        looking = MasterComparison(
-            ours=ours, port=port, folder=Path(folder), earliest=earliest, progress=progress
-        )
+        looking = MasterComparison(ours=ours, port=port, folder=Path(folder), earliest=earliest)
         try:
-            return await looking.parting()
+            return await looking.parting(progress)
         finally:
             if port.ask is not None and port.bounds is None and looking.asked:
                 note(f"asked the master without knowing where its log ends: {port.state}")

@@ -187,6 +187,11 @@ class BrokerSettings:
     accept_sends_from: float = key("startAcceptSendRequestTimeStamp", millis(0, LONG_MAX), "0")
     """The time before which messages are refused, since 1970."""
 
+    @property
+    def address(self) -> str:
+        """Where clients find this broker, C{host:port}."""
+        return f"{self.ip1}:{self.listen_port}"
+
 
 @frozen(kw_only=True)
 class PullSettings:

@@ -191,7 +191,6 @@ class MasterComparison:
     port: MasterClientPort
     folder: Path
     earliest: int | None = None
-    progress: Progress | None = None
     asked: int = field(default=0, init=False)
     _first: int = field(init=False)
     _whole: int = field(init=False)
@@ -201,17 +200,22 @@ class MasterComparison:
         self._first = self.ours.raw.run_start(self.ours.end)
         self._whole = valid_end(self.ours)
 
-    async def parting(self) -> LogComparison:
+    async def parting(self, progress: Progress | None = None) -> LogComparison:
         """Ask until there is an answer.
 
+        @param progress: Told how far it is.
         @raise NothingCommon: If the master sends nothing that could be compared.
         @raise MasterLeft: If it leaves before it was compared.
         @raise ProtocolViolation: If it is none.
         """
         endpoint = guarded_endpoint(self.port)
+
+        def question() -> ComparisonProtocol:
+            return self._observer(kept, progress)
+
         with open(self.folder / "kept", "w+b") as kept:
             while True:
-                looking: Any = endpoint.connect(SingleConnection(lambda: self._observer(kept)))
+                looking: Any = endpoint.connect(SingleConnection(question))
                 observer = await looking
                 if await observer.done:
                     break
@@ -220,7 +224,7 @@ class MasterComparison:
                 await deferLater(self.port.clock, NEXT_QUESTION, lambda: None)
         return self._told(observer)
 
-    def _observer(self, kept: BinaryIO) -> ComparisonProtocol:
+    def _observer(self, kept: BinaryIO, progress: Progress | None) -> ComparisonProtocol:
         bounds = self.port.bounds
         search = self._search
         if search is None or not search.fits(self.ours.end, bounds):
@@ -237,7 +241,7 @@ class MasterComparison:
             end=None if bounds is None else bounds.max_offset,
             port=self.port,
             kept=kept,
-            progress=self.progress,
+            progress=progress,
         )
 
     def _begin(self, bounds: MasterBounds | None) -> OverlapSearch:

@@ -50,7 +50,8 @@ class Epoch:
     @ivar master: Whether our own writes make the log grow.
     @ivar id: Of this run.
     @ivar start: Physical offset at which this life of the log began.
-    @ivar marks: Highest offset sent to each address in the runs before this one.
+    @ivar marks: Highest offset sent to each address in the runs before this one; once it is
+        closed, in this one too.
     @ivar continued: Whether an earlier run's was taken up.
     """
 
@@ -105,7 +106,7 @@ class Epoch:
 
         @raise DiskFull: If there is no room.
         """
-        self._save(log, self.marks, closed=False)
+        self._save(log, closed=False)
 
     @classmethod
     def goes_on(cls, root: Path, log: LogReader, *, master: bool = True) -> bool:
@@ -117,9 +118,10 @@ class Epoch:
 
         @param marks: All there are now.
         """
-        self._save(log, marks, closed=True)
+        self.marks = marks
+        self._save(log, closed=True)
 
-    def _save(self, log: LogReader, marks: dict[str, int], *, closed: bool) -> None:
+    def _save(self, log: LogReader, *, closed: bool) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         json_table.replace(
             self.path,
@@ -130,7 +132,7 @@ class Epoch:
                 "closed": closed,
                 "end": log.confirmed,
                 "crc": tail_crc(log, log.confirmed),
-                "marks": marks,
+                "marks": self.marks,
             },
         )
 

@@ -149,14 +149,12 @@ class LiveRepair(Watch):
     ) -> None:
         settings, log = self.store.settings, self.store.log
         raw = await self.in_thread(self._open)
-        fetching = RangeFetch(
-            root=settings.root, raw=raw, replica=master, in_thread=self.in_thread, creates=False
-        )
+        fetching = RangeFetch(root=settings.root, raw=raw, replica=master, in_thread=self.in_thread)
         self._asked = master
         try:
             report = await fetching.fetch([wanted], known)
             self._asked = None
-            intent = fetching.intent()
+            intent = fetching.intent(creates=False)
             if intent is not None and self.looking.running and log.min_offset <= wanted.start:
                 kept, lacks = await self.in_thread(self._write, raw, intent)
                 self._replaced(report, kept, lacks)

@@ -45,6 +45,7 @@ from rmqha.ha.slave.reconnect import (
 )
 from rmqha.periodic import NodePart, cancelled
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha_dialect import ClassicSlaveDialect
 
 RETRY = 0.5
 """Seconds between two tries to reach a replica: it may be starting too."""
@@ -154,7 +155,7 @@ class TailSource(NodePart):
             settings=self.fetch.settings,
             clock=clock,
             follower=self,
-            observer=True,
+            dialect=ClassicSlaveDialect(observer=True),
         )
         return self.connection
 

@@ -43,7 +43,8 @@ from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.roles.upstream import Upstream
-from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
+from rmqha.wire.ha_dialect import LEARNER, SetSlaveDialect, SlaveDialect
+from rmqha.wire.ha_v2 import SlaveHandshake
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -91,7 +92,7 @@ class ElectedUpstream(Upstream):
     """Has a node follow whoever is master.
 
     @ivar decide: What to do with each decision; by default, L{follow}.
-    @ivar speak: How each connection speaks; by default, as a learner.
+    @ivar speak: As whom each connection speaks; by default, as a learner.
     @ivar leads: Whether this node is the master.
     @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
@@ -101,7 +102,7 @@ class ElectedUpstream(Upstream):
     """
 
     decide: Callable[[SetState], Awaitable[str]] | None = None
-    speak: Callable[[], SlaveDialect] = SetSlaveDialect
+    speak: Callable[[], SlaveHandshake] = lambda: LEARNER
     leads: Callable[[], bool] = lambda: False
     group: ControllerGroup | EtcdSet = field(init=False)
     takes_tokens: bool = field(default=False, init=False)
@@ -121,7 +122,7 @@ class ElectedUpstream(Upstream):
             self.group = set_in_etcd(node.settings, environment.clock, node.tls.etcd)
         else:
             self.group = controllers(node.settings, self.client, environment.now_ms)
-        self.followed = self.listener = FollowedSet(
+        self.followed = FollowedSet(
             epochs=node.epochs,
             # A repair opens another store.
             confirm=lambda offset: node.store.confirm(offset),  # noqa: PLW0108
@@ -139,7 +140,7 @@ class ElectedUpstream(Upstream):
 
     def dialect(self) -> SlaveDialect:
         """How the next connection speaks."""
-        return self.speak()
+        return SetSlaveDialect(self.speak(), self.followed)
 
     def reportable(self, below: Reportable) -> Reportable:
         """What may be reported as held: nothing whose label a crash could take.
@@ -176,7 +177,7 @@ class ElectedUpstream(Upstream):
         broker = settings.broker
         common: dict[str, Any] = {
             "files": IdentityFiles.of(settings.store.root, broker.cluster, broker.name),
-            "address": f"{broker.ip1}:{broker.listen_port}",
+            "address": broker.address,
             "sign": sign,
             "generation": lambda: node.store.publisher.point.generation,
             "clock": node.environment.clock,

@@ -217,7 +217,7 @@ class Lead(NodePart):
                 superseded=self.elected.watch.hurry,
             ),
             proofs=Proofs(
-                labels=labelled.labels,
+                ours=labelled,
                 log=store.log,
                 labels_of=lambda address, token: Deferred.fromCoroutine(
                     labels_of(client, address, name, token)

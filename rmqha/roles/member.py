@@ -51,7 +51,6 @@ from rmqha.store.store import Store
 from rmqha.store.tables import epoch_file
 from rmqha.store.tables.epoch_file import EpochFileInvalid
 from rmqha.store.tables.held_file import Held
-from rmqha.wire.ha_dialect import SetSlaveDialect
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
 from rmqha.wire.remoting.bodies.controller import LAST_END, EpochCache, EpochRange
 from rmqha.wire.remoting.bodies.status import HaStatus
@@ -109,7 +108,7 @@ class MemberNode(Node):
         self.elected = ElectedUpstream(
             node=self,
             decide=self._decided,
-            speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
+            speak=lambda: SlaveHandshake(id=self.membership.id),
             leads=lambda: self.lead.master is not None,
         )
         self.following = Following(node=self, upstream=self.elected)

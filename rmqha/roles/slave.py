@@ -118,17 +118,19 @@ class Following(Replication):
         self.follower = upstream.follower = Follower(
             sync=FollowState(
                 port=MasterClientPort(
-                    upstream.bounds(), node.reactor, upstream.address, upstream.endpoint()
+                    upstream.bounds(),
+                    node.reactor,
+                    upstream.address,
+                    upstream.endpoint(),
+                    upstream.client_port,
                 ),
                 current_log=lambda: node.store.log,
                 settings=evolve(node.settings.ha, policy=upstream.policy),
                 bootstrapping=self.mark_bootstrap,
                 is_bootstrapping=self.marker.exists(),
                 reportable=upstream.reportable(flushed_end if synchronous else accepted_end),
-                client=upstream.client_port,
                 followed=upstream.followed,
                 dialect=upstream.dialect,
-                listener=upstream.listener,
                 copied=self._keep_copied,
                 judge=self._judge,
             ),

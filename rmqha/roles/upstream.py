@@ -17,7 +17,6 @@ from rmqha.config.values import ENDPOINT
 from rmqha.ha.master_epoch import NEVER_ELECTED
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.choice import MasterChoice, NamedMaster, PresentMaster
-from rmqha.ha.slave.connection import SetListener
 from rmqha.ha.slave.followed import FollowedMasters, MastersBelieved
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
@@ -49,7 +48,6 @@ class Upstream(NodePart):
     moved: Callable[[], None] = field(init=False)
     client_port: str = field(default="", init=False)
     followed: MastersBelieved = field(init=False)
-    listener: SetListener | None = field(default=None, init=False)
     address: str = field(default="", init=False)
     nowhere: ClassVar[str]
 
@@ -157,11 +155,8 @@ class NamedUpstream(Upstream):
         self.address = ENDPOINT.show(ha.master)
         self.client_port = ENDPOINT.show(ha.master_client)
         self.followed = FollowedMasters(
-            root=node.settings.store.root,
-            name=node.settings.broker.name,
             epochs=node.epochs,
             trusted=ENDPOINT.show(ha.trust_master),
-            in_thread=node.environment.in_thread,
         )
         self.choice = MasterChoice(
             present=self._present,
@@ -235,7 +230,8 @@ class NamedUpstream(Upstream):
 
     def who(self, address: str) -> Deferred[MasterBounds]:
         """Ask who is at a client port, and tell of the master that we know."""
-        return master_bounds.ask(self.client, address, self.followed.claim())
+        claim = self.followed.claim(self.node.settings.broker.name)
+        return master_bounds.ask(self.client, address, claim)
 
     # --- for the node -------------------------------------------------------------------
 

@@ -79,19 +79,30 @@ class FrameHeaders:
 CLASSIC_HEADERS = FrameHeaders(ha_frame.TRANSFER_HEADER.size, ha_frame.TRANSFER_HEADER.unpack_from)
 
 
+class SetListener(Protocol):
+    """Hears what an elected master says beside bytes."""
+
+    def on_handshake(self, answer: HandshakeAnswer) -> None:
+        """The labels of its log."""
+
+    def transfer(self, header: TransferHeader) -> None:
+        """A label of its log, and up to where its set has it."""
+
+
 class SlaveDialect(Protocol):
     """One connection's way to speak.
 
+    @ivar listener: Hears what is said beside bytes, if anything is.
     @ivar admitted: Whether reports may be sent.
     """
 
+    listener: SetListener | None
     admitted: bool
 
-    def opening(self, report: int, *, observer: bool) -> bytes:
+    def opening(self, report: int) -> bytes:
         """What is said first.
 
         @param report: The first report, which is part of it unless an answer comes before.
-        @param observer: Whether it only compares.
         """
 
     def report(self, offset: int) -> bytes:
@@ -115,13 +126,18 @@ class SlaveDialect(Protocol):
 
 @define(eq=False)
 class ClassicSlaveDialect:
-    """The classic protocol: no handshake."""
+    """The classic protocol: no handshake.
 
+    @ivar observer: Whether it only compares.
+    """
+
+    observer: bool = False
+    listener: SetListener | None = field(default=None, init=False)
     admitted: bool = field(default=True, init=False)
     _decoder: TransferDecoder = field(init=False, factory=lambda: TransferDecoder(MAX_BODY))
 
-    def opening(self, report: int, *, observer: bool) -> bytes:
-        before = ha_frame.encode_report(OBSERVER) if observer else b""
+    def opening(self, report: int) -> bytes:
+        before = ha_frame.encode_report(OBSERVER) if self.observer else b""
         return before + ha_frame.encode_report(report)
 
     def report(self, offset: int) -> bytes:
@@ -159,12 +175,13 @@ class SetSlaveDialect:
     """
 
     handshake: SlaveHandshake = LEARNER
+    listener: SetListener | None = None
     admitted: bool = field(default=False, init=False)
     # That of the last transfer.
     _label: EpochLabel = field(default=EpochLabel(-1, 0), init=False)
     _decoder: MasterMessages = field(init=False, factory=MasterMessages)
 
-    def opening(self, report: int, *, observer: bool) -> bytes:
+    def opening(self, report: int) -> bytes:
         """The handshake; the first report follows its answer."""
         return ha_v2.encode_handshake(self.handshake)
 

@@ -262,12 +262,8 @@ class SlaveMessages:
 
 @define
 class MasterMessages:
-    """Decode what a master sends, without ever holding a body.
+    """Decode what a master sends, without ever holding a body."""
 
-    @ivar max_body: The largest body accepted, in bytes.
-    """
-
-    max_body: int = MAX_BODY
     _head: bytearray = field(init=False, factory=bytearray)
     _need: int = field(init=False, default=_STATE.size)
     _header: TransferHeader | None = field(init=False, default=None)
@@ -331,7 +327,7 @@ class MasterMessages:
             if len(head) < TRANSFER_HEADER.size:
                 self._need = TRANSFER_HEADER.size
                 return None
-            header = read_transfer_header(head, max_body=self.max_body)
+            header = read_transfer_header(head)
             self._header, self._left = header, header.size
             return header
         if state != HANDSHAKE:

@@ -142,7 +142,7 @@ class Leading:
                     newest_start=labels[-1].start,
                 ),
                 proofs=Proofs(
-                    labels=labels,
+                    ours=LabelledLog(labels),
                     log=store.log,
                     labels_of=lambda address, token: Deferred.fromCoroutine(
                         labels_of(self.client, address, self.group.name, token)

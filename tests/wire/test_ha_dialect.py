@@ -47,9 +47,9 @@ class ClassicTests(SynchronousTestCase):
         """The first report is the first word; who only looks says so before it."""
         dialect = ClassicSlaveDialect()
         self.assertTrue(dialect.admitted)
-        self.assertEqual(dialect.opening(7, observer=False), ha_frame.encode_report(7))
+        self.assertEqual(dialect.opening(7), ha_frame.encode_report(7))
         looks = ha_frame.encode_report(-1) + ha_frame.encode_report(7)
-        self.assertEqual(dialect.opening(7, observer=True), looks)
+        self.assertEqual(ClassicSlaveDialect(observer=True).opening(7), looks)
         self.assertEqual(dialect.report(9), ha_frame.encode_report(9))
         self.assertEqual(dialect.handover(), (b"", 0, 0, 0))
 
@@ -59,7 +59,7 @@ class LearnerTests(SynchronousTestCase):
         """The handshake alone; reports may follow its answer."""
         dialect = SetSlaveDialect()
         shaken = bytes.fromhex("00000001 0000 0001 ffffffffffffffff")
-        self.assertEqual(dialect.opening(7, observer=False), shaken)
+        self.assertEqual(dialect.opening(7), shaken)
         self.assertFalse(dialect.admitted)
         labels = (EpochLabel(1, 0), EpochLabel(3, 50))
         answer = HandshakeAnswer(60, labels, 3)

@@ -41,7 +41,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.controller.epoch_labels import Labels, consistent_point
+from rmqha.controller.epoch_labels import consistent_point
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import HandshakeRejected, RmqhaError
 from rmqha.ha.elected.labelled_log import NO_LABEL, LabelledLog
@@ -298,15 +298,15 @@ class MemberDialect:
 class Proofs:
     """What is known of the members' logs.
 
-    @ivar labels: Ours.
-    @ivar log: Our log.
+    @ivar ours: Our log, as members are told of it.
+    @ivar log: The same.
     @ivar labels_of: Asks a member, by C{host:port} of its client port, and to repeat a token on its
         connection.
     @ivar roster: Knows where that is.
     @ivar accept: Whether a log counts that is not proven (C{haAcceptUnproven}).
     """
 
-    labels: Labels
+    ours: LabelledLog
     log: LogReader
     labels_of: Callable[[str, int], Deferred[MemberLabels]]
     roster: Roster
@@ -410,7 +410,7 @@ class Proofs:
         if theirs.compares:
             # By labels it says where it begins to compare, and no more.
             return ""
-        point = consistent_point(self.labels, self.log.confirmed, theirs.labels, theirs.end)
+        point = consistent_point(self.ours.labels, self.log.confirmed, theirs.labels, theirs.end)
         if point is not None and report <= point:
             return ""
         if not theirs.labels:

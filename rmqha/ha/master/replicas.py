@@ -70,7 +70,7 @@ class ReplicaView:
         """The row by its names in C{/status}."""
         return {
             "address": self.address,
-            "state": str(self.state),
+            "state": self.state,
             "sent": self.sent,
             "acked": self.acked,
             "lagBytes": self.lag_bytes,

@@ -91,25 +91,13 @@ class ConnectionOwner(typing.Protocol):
         """The connection is over; nothing more comes from it."""
 
 
-class SetListener(typing.Protocol):
-    """Hears what an elected master says beside bytes."""
-
-    def on_handshake(self, answer: HandshakeAnswer) -> None:
-        """The labels of its log."""
-
-    def transfer(self, header: TransferHeader) -> None:
-        """A label of its log, and up to where its set has it."""
-
-
 @implementer(IFrameSink)
 @define(eq=False, kw_only=True)
 class SlaveProtocol(Protocol, NodePart):
     """Follow one master over one connection.
 
     @ivar reportable: Up to where bytes may be reported as held.
-    @ivar observer: Whether it only compares and fetches, and is nobody's replica.
     @ivar dialect: How it speaks.
-    @ivar listener: Hears what a master says in controller mode.
     @ivar cursor: Just past the last byte this connection compared or accepted;
         C{None} before the first.
     @ivar started: Where the stream began; C{None} before the first byte.
@@ -135,9 +123,7 @@ class SlaveProtocol(Protocol, NodePart):
     follower: ConnectionOwner
     reportable: Reportable = accepted_end
     bucket: TokenBucket | None = None
-    observer: bool = False
     dialect: SlaveDialect = field(factory=ClassicSlaveDialect)
-    listener: SetListener | None = None
     cursor: int | None = field(default=None, init=False)
     started: int | None = field(default=None, init=False)
     received: int = field(default=0, init=False)
@@ -185,8 +171,7 @@ class SlaveProtocol(Protocol, NodePart):
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
         self._reported_at = self._last_received
-        opening = self.dialect.opening(self.question.report, observer=self.observer)
-        self.transport.write(opening)
+        self.transport.write(self.dialect.opening(self.question.report))
         self.reporting.start(self._interval)
         self.log.flush_listeners.append(self.report_progress)
         if self.question.ask is not ProbeKind.EMPTY:
@@ -333,15 +318,16 @@ class SlaveProtocol(Protocol, NodePart):
         self._scatter()
 
     def _elected_says(self, word: HandshakeAnswer | TransferHeader) -> None:
-        assert self.listener is not None, "only an elected master says such things"
+        listener = self.dialect.listener
+        assert listener is not None, "only an elected master says such things"
         if isinstance(word, TransferHeader):
             # Before its label is believed; a master without a log file says -1.
             offset, cursor = max(word.offset, 0), self.cursor
             if cursor is not None and offset != cursor and self._theirs is None:
                 raise FrameOffsetMismatch(cursor, offset)
-            self.listener.transfer(word)
+            listener.transfer(word)
             return
-        self.listener.on_handshake(word)
+        listener.on_handshake(word)
         self._report(self.next_report())
         if self._silence is not None:
             self._silence.reset(self.settings.probe_silence)

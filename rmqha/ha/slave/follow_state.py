@@ -16,16 +16,15 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import HASettings
 from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, RecordCorrupt
 from rmqha.ha.slave.choice import PresentMaster
-from rmqha.ha.slave.connection import SetListener, SlaveProtocol
+from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.followed import MastersBelieved
-from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.master_damage import MasterDamage
 from rmqha.ha.slave.probe import ProbeKind, Search, SearchResult
 from rmqha.ha.slave.reconnect import Backoff
@@ -66,10 +65,8 @@ class FollowState(NodePart):
         its owner is to write that down.
     @ivar is_bootstrapping: Whether a copy from nothing is under way.
     @ivar reportable: Up to where the log may be reported as held.
-    @ivar client: Where the master's client port is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
     @ivar dialect: How the next connection speaks.
-    @ivar listener: Hears what an elected master says beside bytes.
     @ivar judge: Says, in words, on which side the records are right behind the first byte that
         differs, and keeps both versions.  It is told our log, that byte, and the master's bytes
         from there on.
@@ -87,10 +84,8 @@ class FollowState(NodePart):
     copied: Callable[[CommitLog], None] = lambda log: None
     is_bootstrapping: bool = False
     reportable: Reportable = accepted_end
-    client: str = ""
     followed: MastersBelieved | None = None
     dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
-    listener: SetListener | None = None
     judge: Judge | None = None
     stopped: Callable[[], None] = field(default=lambda: None, init=False)
     state: SyncState = field(default=SyncState.CONNECTING, init=False)
@@ -122,25 +117,18 @@ class FollowState(NodePart):
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.port.clock)
         self._heard = self.port.clock.seconds()
-        self._search = Search(self.settings, self.reportable)
+        self._search = Search(self.settings)
         self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.port.clock)
         self.damage = MasterDamage(self.settings, self.port)
 
-    def moved_to(
-        self,
-        endpoint: IStreamClientEndpoint,
-        address: str,
-        bounds: AskBounds | None,
-        client: str = "",
-    ) -> None:
+    def moved_to(self, port: MasterClientPort) -> None:
         """The master is somewhere else: what was learned of it is worth nothing there."""
-        self.client = client
         self._proven = None
-        self.port = MasterClientPort(bounds, self.port.clock, address, endpoint)
+        self.port = port
         self.damage = MasterDamage(self.settings, self.port)
-        self._search = Search(self.settings, self.reportable)
+        self._search = Search(self.settings)
         self._backoff.reset()
         self._gaps, self._refetching, self.divergence = 0, False, None
         self._judged = -1
@@ -183,7 +171,7 @@ class FollowState(NodePart):
                 f"the {bounds.min_offset - log.end} bytes between were deleted there",
             )
             return None
-        question = self._search.question(log, bounds)
+        question = self._search.question(log, self.reportable(log), bounds)
         if question.ask in (ProbeKind.EMPTY, ProbeKind.START):
             if not self._marked():
                 return None
@@ -202,7 +190,6 @@ class FollowState(NodePart):
             reportable=self.reportable,
             bucket=self._bucket,
             dialect=self.dialect(),
-            listener=self.listener,
         )
         return self.connection
 
@@ -417,7 +404,7 @@ class FollowState(NodePart):
             self._proven = connection
             if self.followed is not None:
                 self.followed.proven(
-                    self.port.peer, self.client, self.port.bounds, connection.log.confirmed
+                    self.port.peer, self.port.client, self.port.bounds, connection.log.confirmed
                 )
 
     def _succeeded(self, connection: SlaveProtocol) -> None:

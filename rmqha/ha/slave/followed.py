@@ -15,9 +15,8 @@ Source: docs/architecture.rst, The master epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from attrs import asdict, define, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
@@ -150,17 +149,13 @@ class MastersBelieved(Protocol):
 class FollowedMasters:
     """Decides by the past which masters a slave believes.
 
-    @ivar root: The store's root.
-    @ivar name: The C{brokerName}.
+    @ivar epochs: The journal of the same store.
     @ivar trusted: C{haTrustMaster}, C{host:port} of an HA port; C{""} for none.
     @ivar row: The last one; C{None} if none is known.
     """
 
-    root: Path
-    name: str
     epochs: MasterEpochs
     trusted: str
-    in_thread: Callable[..., Deferred[Any]]
     row: FollowedMaster | None = field(default=None, init=False)
     _commits: GroupCommit = field(init=False)
 
@@ -175,7 +170,7 @@ class FollowedMasters:
         @raise FileUnreadable: If the system does not let it be read.
         """
         try:
-            self.row = FollowedMaster.read(self.root)
+            self.row = FollowedMaster.read(self.epochs.root)
         except TableUnreadable as error:
             self._log.error(
                 "Cannot tell which master this log was copied from: {error}", error=error
@@ -222,12 +217,15 @@ class FollowedMasters:
             master_epoch=epoch,
         )
 
-    def claim(self) -> EpochClaim | None:
-        """What to tell other masters of the one we follow; C{None} if that is of no use."""
+    def claim(self, name: str) -> EpochClaim | None:
+        """What to tell other masters of the one we follow; C{None} if that is of no use.
+
+        @param name: The C{brokerName}.
+        """
         row, number = self.row, self.epochs.number
         if row is None or not row.client or not number or row.epoch != number:
             return None
-        return EpochClaim(broker_name=self.name, master_epoch=number, master_addr=row.client)
+        return EpochClaim(broker_name=name, master_epoch=number, master_addr=row.client)
 
     def _whose(self) -> str:
         row = self.row
@@ -261,4 +259,5 @@ class FollowedMasters:
         self.epochs.become(self.epochs.journal.followed(identity.epoch, identity.starts))
 
     def _write(self) -> Deferred[None]:
-        return succeed(None) if self.row is None else self.in_thread(self.row.write, self.root)
+        epochs, row = self.epochs, self.row
+        return succeed(None) if row is None else epochs.in_thread(row.write, epochs.root)

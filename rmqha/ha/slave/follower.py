@@ -29,7 +29,7 @@ from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import MasterUnidentified, Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState
-from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
     QuietClientService,
@@ -122,7 +122,9 @@ class Follower(Service, NodePart):
         """
         if address == self.sync.port.peer and self.sync.port.endpoint is not None:
             return
-        self.sync.moved_to(endpoint, address, bounds, client)
+        self.sync.moved_to(
+            MasterClientPort(bounds, self.sync.port.clock, address, endpoint, client)
+        )
         if not self.running or self.sync.state is SyncState.FAILED:
             return
         self.sync.become(SyncState.CONNECTING, f"the master is at {address}")

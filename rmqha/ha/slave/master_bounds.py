@@ -178,6 +178,7 @@ class MasterClientPort:
     @ivar ask: C{None} if it is not to be asked.
     @ivar peer: The master, for the log.
     @ivar endpoint: Its HA port; C{None} while that is not known.
+    @ivar client: Where its client port is; C{""} if that is not known.
     @ivar bounds: What the last question brought; C{None} if nothing.
     @ivar state: C{reachable}, or why not.
     @ivar boot_timestamp: When the master's process was started, as far as is known.
@@ -188,6 +189,7 @@ class MasterClientPort:
     clock: IReactorTime
     peer: str
     endpoint: IStreamClientEndpoint | None = None
+    client: str = ""
     bounds: MasterBounds | None = field(default=None, init=False)
     state: str = field(init=False)
     boot_timestamp: int | None = field(default=None, init=False)

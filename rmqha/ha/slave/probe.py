@@ -22,7 +22,6 @@ from attrs import define, field, frozen
 
 from rmqha.config.ha_settings import FirstSync, HASettings
 from rmqha.ha.slave.master_bounds import MasterBounds
-from rmqha.ha.slave.reportable import Reportable, accepted_end
 from rmqha.store.log.commit_log import CommitLog
 
 PROBE_WINDOW = 64 << 20
@@ -250,14 +249,12 @@ class SearchResult(Enum):
 class Search:
     """Where a slave's search stands.
 
-    @ivar reportable: Up to where our log may be reported as held.
     @ivar trusting: Go on where we end, whatever the master has (C{haAcceptUnproven}).
     @ivar beyond: Whether we end behind the end that the master has told: then there is
         nothing to go on with.
     """
 
     settings: HASettings
-    reportable: Reportable = accepted_end
     trusting: bool = field(default=False, init=False)
     beyond: bool = field(default=False, init=False)
     _overlap: OverlapSearch | None = field(default=None, init=False)
@@ -265,9 +262,10 @@ class Search:
     _proven: bool = field(default=False, init=False)
     _concluded: object = field(default=None, init=False)
 
-    def question(self, log: CommitLog, bounds: MasterBounds | None = None) -> Probe:
+    def question(self, log: CommitLog, durable: int, bounds: MasterBounds | None = None) -> Probe:
         """What the next connection asks.
 
+        @param durable: Up to where our log may be reported as held.
         @param bounds: The master's log, if it has just told.
         """
         if log.end == log.min_offset:
@@ -278,7 +276,6 @@ class Search:
                 self._start.on_bounds(bounds.min_offset)
             return self._start.question()
         self._start = None
-        durable = self.reportable(log)
         own = max(durable, log.min_offset, 1)
         self.beyond = bounds is not None and log.end > bounds.max_offset
         if self.trusting and not self.beyond:

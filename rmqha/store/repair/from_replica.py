@@ -126,7 +126,6 @@ class RangeFetch:
     @ivar replica: Who has the bytes.
     @ivar progress: Told how many bytes came, of how many.
     @ivar in_thread: Where files are read and synced, if that is not here.
-    @ivar creates: Whether files that are missing may be made: not while retention deletes some.
     """
 
     root: Path
@@ -134,7 +133,6 @@ class RangeFetch:
     replica: Replica
     progress: Callable[[int, int], None] | None = None
     in_thread: InThread = maybeDeferred
-    creates: bool = True
     _patches: list[Patch] = field(factory=list, init=False)
     _not_had: list[NotHad] = field(factory=list, init=False)
     _differs: list[NotHad] = field(factory=list, init=False)
@@ -171,15 +169,19 @@ class RangeFetch:
             differs=tuple(self._differs),
         )
 
-    def intent(self) -> RepairIntent | None:
-        """What is to be written of what was fetched; C{None} if nothing is."""
+    def intent(self, *, creates: bool = True) -> RepairIntent | None:
+        """What is to be written of what was fetched; C{None} if nothing is.
+
+        @param creates: Whether files that are missing may be made: not while retention deletes
+            some.
+        """
         if not self._patches:
             return None
         return RepairIntent(
             peer=self.replica.name,
             file_size=self.raw.file_size,
             patches=tuple(self._patches),
-            creates=self.creates,
+            creates=creates,
         )
 
     async def _fetch(self, wanted: Window, came: Fetching) -> None:

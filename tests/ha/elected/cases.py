@@ -178,7 +178,7 @@ class SetCase(SynchronousTestCase):
                 confirm=confirm_from,
             ),
             proofs=Proofs(
-                labels=self.labels,
+                ours=labelled,
                 log=self.log,
                 labels_of=self.labels_of,
                 roster=Roster(

@@ -115,7 +115,7 @@ class MemberSocketTests(TestCase):
                 newest_start=END,
             ),
             proofs=Proofs(
-                labels=labels,
+                ours=LabelledLog(labels),
                 log=log,
                 labels_of=lambda address, token: succeed(MemberLabels(labels, log.end)),
                 roster=Roster(

@@ -606,8 +606,7 @@ class ElectedTests(SlaveCase):
             settings=HASettings(),
             clock=self.clock,
             follower=Recorder(),
-            dialect=SetSlaveDialect(),
-            listener=self.heard,
+            dialect=SetSlaveDialect(listener=self.heard),
         )
         # What a socket pair does not know.
         for name in ("setTcpNoDelay", "setTcpKeepAlive"):

@@ -129,7 +129,7 @@ class BootstrapTests(ThreeFilesCase):
         self.follow(mine)
         self.stock()
         self.accept(within=0.1).feed(self.theirs, 1, 1 + 50)
-        self.assertEqual(self.follower.sync._search.question(mine).report, 1)
+        self.assertEqual(self.follower.sync._search.question(mine, mine.end).report, 1)
 
     def test_last_file(self) -> None:
         """haFirstSync=last-file takes what a stock master gives."""

@@ -38,9 +38,7 @@ class FollowedCase(SynchronousTestCase):
         """What a slave that starts knows."""
         epochs = MasterEpochs(self.root, now)
         epochs.load(1 << 40)
-        masters = FollowedMasters(
-            root=self.root, name="a", epochs=epochs, trusted=trusted, in_thread=now
-        )
+        masters = FollowedMasters(epochs=epochs, trusted=trusted)
         masters.load()
         return masters
 
@@ -144,20 +142,20 @@ class EpochTests(FollowedCase):
 
     def test_claim(self) -> None:
         """Others are told of a master with an epoch and a client port, while the highest."""
-        self.assertIsNone(self.masters.claim())
+        self.assertIsNone(self.masters.claim("a"))
         self.masters.proven(OURS, CLIENT, bounds(0), 500)
-        self.assertIsNone(self.masters.claim())
+        self.assertIsNone(self.masters.claim("a"))
         self.masters.proven(OURS, "", bounds(2), 500)
-        self.assertIsNone(self.masters.claim())
+        self.assertIsNone(self.masters.claim("a"))
         self.masters.proven(OURS, CLIENT, bounds(2), 500)
-        claim = self.opened().claim()
+        claim = self.opened().claim("a")
         assert claim is not None
         self.assertEqual(
             (claim.broker_name, claim.master_epoch, claim.master_addr), ("a", 2, CLIENT)
         )
         epochs = self.masters.epochs
         epochs.become(epochs.journal.raised(500))
-        self.assertIsNone(self.masters.claim())
+        self.assertIsNone(self.masters.claim("a"))
 
 
 class FileTests(FollowedCase):
@@ -185,7 +183,7 @@ class FileTests(FollowedCase):
         def write(function: object, *args: object) -> Deferred[None]:
             return fail(DiskFull("followed.json", 5))
 
-        self.masters.in_thread = write
+        self.masters.epochs.in_thread = write
         self.masters.proven(OURS, CLIENT, None, 500)
         self.assertIsNotNone(self.objection(452, 600))
         self.assertIsNone(FollowedMaster.read(self.root))

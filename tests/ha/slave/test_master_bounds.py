@@ -28,7 +28,6 @@ from rmqha.ha.slave.master_bounds import (
 )
 from rmqha.ha.slave.probe import Search
 from rmqha.ha.slave.reconnect import bounds_first
-from rmqha.ha.slave.reportable import flushed_end
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.slave import EpochClaim
@@ -650,9 +649,9 @@ class UnprovenTests(BehindStock):
         """Nor does it overlook a tail that is not on our disk yet: with it we are ahead."""
         log = self.filled(700, 900)
         log.now_flushed(700)
-        search = Search(HASettings(accept_unproven=True), reportable=flushed_end)
+        search = Search(HASettings(accept_unproven=True))
         search.trusting = True
-        self.assertLess(search.question(log, MasterBounds(0, 700, 1)).report, 700)
+        self.assertLess(search.question(log, log.flushed, MasterBounds(0, 700, 1)).report, 700)
         self.assertTrue(search.beyond)
         self.assertFalse(search.trusting)
 

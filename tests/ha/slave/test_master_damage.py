@@ -9,7 +9,7 @@ from twisted.internet.defer import succeed
 from rmqha.config.ha_settings import BadRecordPolicy
 from rmqha.ha.slave import master_damage
 from rmqha.ha.slave.connection import SlaveProtocol
-from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.log import copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
@@ -179,7 +179,9 @@ class CopyTests(DamageCase):
         mine = self.empty()
         damage = self.follower.sync.damage
         damage.on_end(self.theirs.end)
-        self.follower.sync.moved_to(self.endpoint, "10.0.0.2:10912", None)
+        self.follower.sync.moved_to(
+            MasterClientPort(None, self.clock, "10.0.0.2:10912", self.endpoint)
+        )
         self.assertIsNot(self.follower.sync.damage, damage)
         self.assertEqual((self.follower.sync.damage.port.peer, mine.end), ("10.0.0.2:10912", 0))
 
