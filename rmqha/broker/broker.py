@@ -83,7 +83,7 @@ from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Registry
-from rmqha.net.remoting.server_names import look_up
+from rmqha.net.remoting.server_names import ServerNames, look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import NodePart, Periodic, in_slices
 from rmqha.shutdown import Shutdown
@@ -205,7 +205,8 @@ class Broker(BrokerState, NodePart):
         self.lags = GroupLags(self)
         self._connect = partial(RemotingClient, reactor, credentials=credentials, tls=tls)
         self._client = self._connect()
-        self.registration = Registration(self, self._client, told, partial(look_up, reactor))
+        names_of = partial(ServerNames, partial(look_up, reactor), self.clock)
+        self.registration = Registration(self, self._client, told, names_of)
         self._client.dialled = self.registration.names.dialled
         self._cold = OneThread(reactor, "cold pulls")
         self._ha, self._slave_listens = ha, slave_listens
@@ -300,7 +301,7 @@ class Broker(BrokerState, NodePart):
                 retry_topics=self.pop.retry_topics,
                 slave_listens=self._slave_listens,
             ),
-            AclRequests(self, self._accounts, self.registration.address),
+            AclRequests(self, self._accounts),
             BrokerConfiguration(self),
             Cleaning(store),
             Forwarding(self),
@@ -314,7 +315,7 @@ class Broker(BrokerState, NodePart):
                 first=store.log.end,
                 on_claim=lambda *it: None if self.writer is None else self.fencing.on_claim(*it),
             ),
-            Statistics(self, self.registration.address),
+            Statistics(self),
             LaterSlaves(
                 address=lambda: self.registration.address,
                 ha_address=lambda: self.registration.ha_address,

@@ -29,6 +29,7 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.lookup import Lookup
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
@@ -108,7 +109,8 @@ class BrokerState:
             table.load()
         self.order = PopOrder()
         self.messages = Messages.of(settings)
-        self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
+        records = RecordReader(store.log, self.messages.levels)
+        self.lookup = Lookup(records, store.queues, store.index)
 
     @property
     def name(self) -> str:

@@ -54,6 +54,7 @@ from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.environment import Step, StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import is_locked
@@ -344,7 +345,7 @@ def _promote(
 
 
 def _lookup(settings: StoreSettings, log: LogReader, queues: ConsumeQueues) -> Lookup:
-    return Lookup(log, queues, None, DelayLevels.parse(settings.delay_levels))
+    return Lookup(RecordReader(log, DelayLevels.parse(settings.delay_levels)), queues, None)
 
 
 def _raised(

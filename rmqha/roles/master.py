@@ -38,6 +38,7 @@ from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.lookup import Lookup
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.two_versions import TwoVersions, judge_place
@@ -203,7 +204,7 @@ class TailRecovery(NodePart):
 def _clamp(store: Store) -> list[object]:
     settings = store.settings
     levels = DelayLevels.parse(settings.delay_levels)
-    lookup = Lookup(store.log, store.queues, None, levels)
+    lookup = Lookup(RecordReader(store.log, levels), store.queues, None)
     return [*clamp_consumers(settings.root, lookup), *clamp_delays(settings.root, lookup)]
 
 
@@ -279,7 +280,7 @@ class MasterNode(Node):
         search = TwinSearch(
             members=Members(client, broker.name, broker.cluster),
             name=broker.name,
-            address=f"{broker.ip1}:{broker.listen_port}",
+            address=broker.address,
             run_id=self.epochs.run_id,
             ask=lambda address: master_bounds.ask(client, address),
         )

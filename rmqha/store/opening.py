@@ -34,6 +34,7 @@ from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, disk_error, none_left
@@ -255,7 +256,7 @@ class Opener:
         self._hold_back(dispatcher, checkpoint)
         starved = self._dispatch(dispatcher, checkpoint)
         if self._kept is not None and self.wanted():
-            lookup = Lookup(log, queues, None, dispatcher.levels)
+            lookup = Lookup(RecordReader(log, dispatcher.levels), queues, None)
             self._finish_cut(lookup, whole=starved is None and not dispatcher.behind)
         environment = self.environment
         try:

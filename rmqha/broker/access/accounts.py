@@ -47,6 +47,7 @@ class Account:
     """One account.
 
     @ivar row: As the file has it, for when the file is written.
+    @ivar shown: What an administrator is shown: all but the secret key.
     @ivar admin: Whether it may administer.
     @ivar white: From where its requests need no signature.
     @ivar explicit: Permissions by topic; those of a group stand under the name of its retry topic.
@@ -60,6 +61,7 @@ class Account:
     default_group: Grant
     explicit: Mapping[str, Grant]
     row: Mapping[str, Any] = field(repr=False)
+    shown: PlainAccessConfig = field(repr=False)
 
     @classmethod
     def read(cls, row: Any, place: str) -> Self:
@@ -81,30 +83,29 @@ class Account:
         if admin is not None and not isinstance(admin, bool):
             raise AclInvalid(place, f"admin is {admin!r}, must be true or false")
         groups = _permissions(row, "groupPerms", place)
+        white = RemoteAddresses.parse(_text(row, "whiteRemoteAddress", place))
+        default_topic = _text(row, "defaultTopicPerm", place)
+        default_group = _text(row, "defaultGroupPerm", place)
+        shown = PlainAccessConfig(
+            access_key=access_key,
+            white_remote_address=white.text,
+            admin=bool(admin),
+            default_topic_perm=default_topic,
+            default_group_perm=default_group,
+            topic_perms=tuple(_texts(row, "topicPerms", place)),
+            group_perms=tuple(_texts(row, "groupPerms", place)),
+        )
         return cls(
             access_key=access_key,
             secret_key=secret_key,
-            white=RemoteAddresses.parse(_text(row, "whiteRemoteAddress", place)),
-            admin=bool(admin),
-            default_topic=permission(_text(row, "defaultTopicPerm", place)),
-            default_group=permission(_text(row, "defaultGroupPerm", place)),
+            white=white,
+            admin=shown.admin,
+            default_topic=permission(default_topic),
+            default_group=permission(default_group),
             explicit=_permissions(row, "topicPerms", place)
             | {RETRY_PREFIX + group: granted for group, granted in groups.items()},
             row=row,
-        )
-
-    @property
-    def shown(self) -> PlainAccessConfig:
-        """What an administrator is shown: all but the secret key."""
-        place = f"account {self.access_key!r}"
-        return PlainAccessConfig(
-            access_key=self.access_key,
-            white_remote_address=self.white.text,
-            admin=self.admin,
-            default_topic_perm=_text(self.row, "defaultTopicPerm", place),
-            default_group_perm=_text(self.row, "defaultGroupPerm", place),
-            topic_perms=tuple(_texts(self.row, "topicPerms", place)),
-            group_perms=tuple(_texts(self.row, "groupPerms", place)),
+            shown=shown,
         )
 
     def may(self, resource: str, wanted: Grant) -> bool:

@@ -49,12 +49,10 @@ class AclRequests:
     """Answers them.
 
     @ivar file: The accounts; C{None} where there is no access control.
-    @ivar broker_address: Where clients find it.
     """
 
     state: BrokerState
     file: AclFile | None
-    broker_address: str
 
     _log = Logger()
 
@@ -118,7 +116,7 @@ class AclRequests:
                 version=fastjson.dumps(version).decode(),
                 all_acl_file_version=fastjson.dumps({str(file.path): version}).decode(),
                 broker_name=self.state.name,
-                broker_addr=self.broker_address,
+                broker_addr=self.state.settings.broker.address,
                 cluster_name=self.state.cluster,
             )
         )

@@ -62,7 +62,7 @@ class Forwarding:
         record = self.state.lookup.claimed(offset_in(text))
         if record is None:
             raise _wrong(f"no message has the id {text[:64]!r}")
-        body = bytes(self.state.lookup.log.read(record.offset, record.size))
+        body = bytes(self.state.store.log.read(record.offset, record.size))
         ext = command.ext | {"brokerName": self.state.name}
         return self._pass(command, header.consumer_group, header.client_id or "", ext, body)
 

@@ -62,13 +62,9 @@ MOST_UNITS = 1024
 
 @define(eq=False)
 class Statistics:
-    """Answers about queues.
-
-    @ivar address: Where clients find it.
-    """
+    """Answers about queues."""
 
     state: BrokerState
-    address: str
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -131,7 +127,7 @@ class Statistics:
                 stats.append(self._consume_stats(group, table))
             rows.append({group: tuple(stats)})
         body = ConsumeStatsList(
-            broker_addr=self.address,
+            broker_addr=self.state.settings.broker.address,
             consume_stats_list=tuple(rows),
             total_diff=behind,
             total_inflight_diff=0,

@@ -32,7 +32,7 @@ from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
-from rmqha.net.remoting.server_names import LookUp, ServerNames
+from rmqha.net.remoting.server_names import ServerNames
 from rmqha.periodic import NodePart, Periodic
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting import json_body
@@ -77,7 +77,7 @@ class Registration(NodePart):
     """Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
-    @ivar look_up: Asks for the addresses of a name server that is given by name.
+    @ivar names_of: Makes what knows the addresses of name servers, of which some are given by name.
     @ivar names: Who the name servers are.
     @ivar suspended: Why name servers are told nothing, in words; C{""} while they are.
     @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
@@ -86,7 +86,7 @@ class Registration(NodePart):
     state: BrokerState
     client: RemotingClient
     told: Callable[[RegisterBrokerAnswer], None]
-    look_up: LookUp
+    names_of: Callable[..., ServerNames]
     suspended: str = field(default="", init=False)
     disagreement: str = field(default="", init=False)
     names: ServerNames = field(init=False)
@@ -122,15 +122,11 @@ class Registration(NodePart):
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.state.clock)
-        self.names = ServerNames(
-            self.look_up,
-            self.state.clock,
+        self.names = self.names_of(
             lambda: tuple(filter(None, self.state.current.settings.broker.namesrv.split(";"))),
             self._on_addresses,
         )
-        self._own = ServerNames(
-            self.look_up, self.state.clock, self._own_names, self._own_moved, "looking up brokerIP1"
-        )
+        self._own = self.names_of(self._own_names, self._own_moved, "looking up brokerIP1")
         self._timed = Periodic(
             "registration at the name servers", self.state.clock, self._due, vital=True
         )
@@ -144,9 +140,8 @@ class Registration(NodePart):
     def address(self) -> str:
         """Where clients find this broker."""
         broker, names = self.state.current.settings.broker, self._own_names()
-        here = f"{broker.ip1}:{broker.listen_port}"
         found = [each for each in self._own.servers if each not in names]
-        return here if here in found or not found else found[0]
+        return broker.address if broker.address in found or not found else found[0]
 
     def _own_names(self) -> list[str]:
         """C{brokerIP1} with the port, if it is a name."""
@@ -270,7 +265,7 @@ class Registration(NodePart):
     def _own_moved(self) -> None:
         """C{brokerIP1} has another address, or has the first one by which it is looked up."""
         broker, address = self.state.current.settings.broker, self.address
-        if address != f"{broker.ip1}:{broker.listen_port}":
+        if address != broker.address:
             self._log.warn(
                 "Telling name servers {address}, which brokerIP1 is now; messages and controllers "
                 "have {before} until the next start",

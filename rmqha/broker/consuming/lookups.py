@@ -116,7 +116,7 @@ class Lookups:
             )
         if self.served.doubted(offset, offset + record.size):
             raise self.served.refusal(offset, record.size, what)
-        return command.answer(body=self.state.lookup.log.read(offset, record.size))
+        return command.answer(body=self.state.store.log.read(offset, record.size))
 
     def _knows(self, record: Record) -> bool:
         queue = self.state.lookup.queues.get(record.topic, record.queue_id)
@@ -168,7 +168,7 @@ class Lookups:
                 "can not find message, maybe time range not correct",
                 header,
             )
-        read = self.state.lookup.log.read
+        read = self.state.store.log.read
         body = [read(record.offset, record.size) for record in _fitting(found)]
         return Scattered(command.answer(header=header), body)
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from attrs import define, field
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -33,40 +32,40 @@ from rmqha.wire.remoting.bodies.request_modes import RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 
 
-@define(eq=False)
 class PopService:
     """Hands messages out, and takes them back.
 
     @ivar revival: Knows which are open, and lets them come again.
     """
 
-    state: BrokerState
-    revival: Revival
-    reader: QueueReader
-    polling: Polling = field(init=False)
-    _positions: PopPositions = field(init=False)
-    _ordered: OrderedPops = field(init=False)
-    acks: AckRequests = field(init=False)
-    _log: CheckPointLog | None = field(default=None, init=False)
-    _quiet: RateLimitedLog = field(init=False)
-
     _logger = Logger()
 
-    def __attrs_post_init__(self) -> None:
-        state, store = self.state, self.state.store
+    def __init__(self, state: BrokerState, revival: Revival, reader: QueueReader) -> None:
+        store = state.store
+        self.state, self.revival = state, revival
         self.polling = Polling(state.clock)
         self._quiet = RateLimitedLog(self._logger, state.clock)
         self._positions = PopPositions(state.offsets, store)
         self._ordered = OrderedPops(state, self.polling)
+        self._log: CheckPointLog | None = None
         if state.writer is not None:
             self._log = CheckPointLog(state, state.writer)
             self._positions.on_set_back = self._on_set_back
         self.acks = AckRequests(
             state=state,
             log=self._log,
-            reader=self.reader,
+            reader=reader,
             positions=self._positions,
-            revival=self.revival,
+            revival=revival,
+            ordered=self._ordered,
+        )
+        self._pops = Pops(
+            state=state,
+            log=self._log,
+            reader=reader,
+            polling=self.polling,
+            positions=self._positions,
+            revival=revival,
             ordered=self._ordered,
         )
         store.dispatcher.on_units.append(self.polling.on_units)
@@ -74,20 +73,11 @@ class PopService:
         # A message that is popped is stored, and then its check point, before it leaves.
         store.dispatcher.urgent = self.polling.urgent
         self.polling.on_wait = store.dispatcher.on_wait
-        self.revival.on_ready = self.polling.wake_all
-        self.revival.on_due = self.acks.store_gathered
+        revival.on_ready = self.polling.wake_all
+        revival.on_due = self.acks.store_gathered
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
-        pops = Pops(
-            state=self.state,
-            log=self._log,
-            reader=self.reader,
-            polling=self.polling,
-            positions=self._positions,
-            revival=self.revival,
-            ordered=self._ordered,
-        )
-        return {**pops.handlers(), **self.acks.handlers()}
+        return {**self._pops.handlers(), **self.acks.handlers()}
 
     def together(self) -> AbstractContextManager[None]:
         """Surround requests that came together."""

@@ -205,7 +205,22 @@ class OffsetJournal(NodePart):
         """Write a batch; in a thread.  An offset that has moved on meanwhile is written as it is
         now.
         """
-        self._writer.append(segment, _records(marks, self.offsets, self.companion))
+        self._writer.append(segment, self._records(marks))
+
+    def _records(self, marks: Marks) -> Iterator[OffsetChange]:
+        """The records of a batch: first the groups that are gone, then offsets as they are."""
+        offsets = self.offsets
+        for (key, queue_id), kind in marks.items():
+            if queue_id == ALL_QUEUES:
+                yield OffsetChange(kind | DROPPED, key, queue_id, 0)
+                for number, offset in list(offsets.get(key, {}).items()):
+                    yield OffsetChange(BACK, key, number, offset)
+        for (key, queue_id), kind in marks.items():
+            now = offsets.get(key, {}).get(queue_id)
+            if now is not None:
+                yield OffsetChange(kind & ~ORDERED, key, queue_id, now)
+            if kind & ORDERED and self.companion is not None:
+                yield record_of(key, queue_id, self.companion.batch(key, queue_id))
 
     def _written(self, _: None, marks: Marks) -> None:
         self._writing = None
@@ -265,18 +280,3 @@ class OffsetJournal(NodePart):
             "segment": self.segment,
             "bytes": self._writer.size,
         }
-
-
-def _records(marks: Marks, offsets: Offsets, companion: Companion | None) -> Iterator[OffsetChange]:
-    """The records of a batch: first the groups that are gone, then offsets as they are."""
-    for (key, queue_id), kind in marks.items():
-        if queue_id == ALL_QUEUES:
-            yield OffsetChange(kind | DROPPED, key, queue_id, 0)
-            for number, offset in list(offsets.get(key, {}).items()):
-                yield OffsetChange(BACK, key, number, offset)
-    for (key, queue_id), kind in marks.items():
-        now = offsets.get(key, {}).get(queue_id)
-        if now is not None:
-            yield OffsetChange(kind & ~ORDERED, key, queue_id, now)
-        if kind & ORDERED and companion is not None:
-            yield record_of(key, queue_id, companion.batch(key, queue_id))

@@ -347,16 +347,17 @@ class _Lines(LineOnlyReceiver):
 
 @define(eq=False, kw_only=True)
 class EtcdWatch:
-    """Hears of each change below a prefix.
+    """Hears of each change of some keys.
 
     It goes on at the next member from where it was; where etcd has forgotten what was there, and at
     its beginning, it says that something may have changed, so that all is read again.
 
+    @ivar keys: Which they are, as L{below} says it.
     @ivar told: Called when something has changed.
     """
 
     client: EtcdClient
-    prefix: str
+    keys: Answer
     told: Callable[[], None]
     # From which revision on; 0 is the present one.
     _since: int = field(default=0, init=False)
@@ -385,7 +386,7 @@ class EtcdWatch:
 
     async def _follow(self, turn: int) -> None:
         while turn == self._turn:
-            asked = {**below(self.prefix), "start_revision": str(self._since)}
+            asked = {**self.keys, "start_revision": str(self._since)}
             self._at = self.client.address
             try:
                 await self.client.stream("watch", {"create_request": asked}, self._line)

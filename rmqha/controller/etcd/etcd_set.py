@@ -453,7 +453,7 @@ class EtcdSet:
 
     def follow(self, told: Callable[[], None]) -> None:
         """Have it called when something may have been decided."""
-        self._watch = EtcdWatch(client=self.client, prefix=self.prefix, told=told)
+        self._watch = EtcdWatch(client=self.client, keys=below(self.prefix), told=told)
         self._watch.start()
 
     def look(self) -> None:

@@ -207,10 +207,10 @@ def clamp_delays(
         return ()
     table = planned if planned is not None else from_json(DelayOffsets, found or {})
     clamped = tuple(levels_inside(lookup, table))
-    if change and (clamped or not table.holds(lookup.log.confirmed)):
+    if change and (clamped or not table.holds(lookup.records.log.confirmed)):
         offsets = table.offset_table | {one.queue_id + 1: one.after for one in clamped}
         tables.load(path)
-        tables.replace(path, to_json(table.at(lookup.log.confirmed, offsets)))
+        tables.replace(path, to_json(table.at(lookup.records.log.confirmed, offsets)))
         tables.settle()
     return clamped
 
@@ -219,7 +219,7 @@ def levels_inside(lookup: Lookup, table: DelayOffsets) -> Iterator[Clamped]:
     """The delay levels that have to go back, or on to where their queue begins: none of a table
     that says where the log has to end for it, if it does not end before that.
     """
-    if table.holds(lookup.log.confirmed):
+    if table.holds(lookup.records.log.confirmed):
         return
     copies = DelayedCopies(lookup)
     for level, offset in table.offset_table.items():

@@ -25,18 +25,6 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files.allocate import InThread
 
 
-def save(root: Path, log: LogReader, topics: Mapping[str, DeletedTopic]) -> None:
-    """Keep which topics were deleted.  Blocking."""
-    path = root / DELETED
-    path.parent.mkdir(parents=True, exist_ok=True)
-    crcs = {end: tail_crc(log, end) for end in {topic.end for topic in topics.values()}}
-    rows = {
-        name: {"offset": topic.end, "crc": crcs[topic.end], "queues": topic.queues}
-        for name, topic in topics.items()
-    }
-    json_table.replace(path, {"topics": rows})
-
-
 @define(eq=False)
 class Deletion:
     """Deletes the queues of topics, in an open store.
@@ -80,7 +68,7 @@ class Deletion:
                 if topic.end > self.queues.deleted.get(name, 0)
             }
             if news:
-                await self.in_thread(save, self.root, self.log, self.known() | news)
+                await self.in_thread(self._save, self.known() | news)
             for number, (name, topic) in enumerate(news.items()):
                 if number:
                     await deferLater(self.clock, 0, lambda: None)
@@ -88,6 +76,18 @@ class Deletion:
                 self.queues.forget_deleted(name)
         finally:
             self._one.release()
+
+    def _save(self, topics: Mapping[str, DeletedTopic]) -> None:
+        """Keep which topics were deleted.  Blocking."""
+        path = self.root / DELETED
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ends = {topic.end for topic in topics.values()}
+        crcs = {end: tail_crc(self.log, end) for end in ends}
+        rows = {
+            name: {"offset": topic.end, "crc": crcs[topic.end], "queues": topic.queues}
+            for name, topic in topics.items()
+        }
+        json_table.replace(path, {"topics": rows})
 
     def known(self) -> dict[str, DeletedTopic]:
         """The topics that were deleted, as far as the log has records of them."""

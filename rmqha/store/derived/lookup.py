@@ -11,14 +11,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
-from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import RecordAt, RecordReader
-from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.record import Record, RecordProperties, decode, record_properties
 from rmqha.wire.store_layout import BLANK_SIZE
 
@@ -43,20 +41,14 @@ class ByKey:
 class Lookup:
     """Looks things up in one store, running or not.
 
-    @ivar log: Its log.
+    @ivar records: The records of its log.
     @ivar queues: Its queues, loaded.
     @ivar index: Its index, loaded; C{None} if it has none.
-    @ivar levels: C{messageDelayLevel}.
     """
 
-    log: LogReader
+    records: RecordReader
     queues: ConsumeQueues
     index: Index | None
-    levels: DelayLevels
-    _peek: RecordReader = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._peek = RecordReader(self.log, self.levels)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """The smallest queue offset with a message, and the one just past the last.
@@ -68,7 +60,7 @@ class Lookup:
 
     def record(self, offset: int) -> Record | None:
         """The record at a physical offset, C{None} if no whole, valid one stands there."""
-        buf = self._peek.whole(offset)
+        buf = self.records.whole(offset)
         return None if buf is None else decode(buf, 0, offset)
 
     def claimed(self, offset: int) -> Record | None:
@@ -113,7 +105,7 @@ class Lookup:
         unit = None if queue is None or queue_offset < 0 else queue.unit(queue_offset)
         if unit is None or unit[1] == BLANK_SIZE:
             return None
-        buf = self._peek.whole(unit[0])
+        buf = self.records.whole(unit[0])
         if buf is None or len(buf) != unit[1]:
             return None
         told = record_properties(buf)
@@ -153,14 +145,14 @@ class Lookup:
         bad: list[int] = []
         if self.index is None or max_num <= 0:
             return ByKey((), ())
-        until = end
+        log, until = self.records.log, end
         for _ in range(_ROUNDS):
             hits = self.index.query(topic, key, max_num, begin, until)
             fresh = [offset for offset in dict.fromkeys(hits) if offset not in seen]
             for offset in fresh:
                 seen.add(offset)
-                peeked = self._peek.at(offset)
-                if peeked is None and self.log.min_offset <= offset < self.log.confirmed:
+                peeked = self.records.at(offset)
+                if peeked is None and log.min_offset <= offset < log.confirmed:
                     bad.append(offset)
                 elif peeked is not None and _is_wanted(peeked, topic, key, begin, end):
                     found[offset] = peeked
@@ -178,11 +170,11 @@ class Lookup:
         """When the record at a physical offset was stored, in milliseconds since 1970; C{None} if
         there is none.
         """
-        found = self._peek.at(offset)
+        found = self.records.at(offset)
         return None if found is None else found.fields.store_timestamp
 
     def _decoded(self, found: RecordAt) -> Record:
-        buf = self.log.read(found.offset, found.size)
+        buf = self.records.log.read(found.offset, found.size)
         return decode(buf, 0, found.offset)
 
 

@@ -160,7 +160,7 @@ class DelayedCopies:
         return self._targets[place]
 
     def _marks(self, queue: ConsumeQueue, at: int) -> _Marks:
-        unit, log = queue.unit(at), self.lookup.log
+        unit, log = queue.unit(at), self.lookup.records.log
         if unit is None or not log.min_offset <= unit[0] < log.confirmed:
             return ()
         head = log.read(unit[0], _MARKS.size)

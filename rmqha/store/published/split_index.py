@@ -84,21 +84,21 @@ def _keep(root: Path, count: int) -> None:
 class SplitIndex:
     """The index of an open store, being continued.  Everything here blocks.
 
-    @ivar position: How far the log was walked.
+    @ivar spans: Makes what is added, from where the index ends.
     @ivar file_size: Bytes of a file of the log.
     @ivar held: How many spans the file has.
+    @ivar position: How far the log was walked.
     """
 
     root: Path
-    position: int
+    _spans: SpanMaker
     file_size: int
-    _ordinal: int = 0
     held: int = 0
-    _spans: SpanMaker = field(init=False)
+    position: int = field(init=False)
     _topics: TopicRunsMaker = field(factory=TopicRunsMaker, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._spans = SpanMaker(self.position, self._ordinal)
+        self.position = self._spans.start
 
     @property
     def start(self) -> int:
@@ -126,11 +126,12 @@ class SplitIndex:
         topic_index.forget_below(root, log.min_offset)
         if held:
             last = held[-1]
-            return cls(root, last.end, log.file_size, last.ordinal + last.count, len(held))
+            spans = SpanMaker(last.end, last.ordinal + last.count)
+            return cls(root, spans, log.file_size, len(held))
         start = log.min_offset
         if log.confirmed - start > MOST_BACKLOG:
             start = max(start, log.confirmed - log.confirmed % log.file_size)
-        return cls(root, start, log.file_size)
+        return cls(root, SpanMaker(start), log.file_size)
 
     def advance(self, view: memoryview, file_end: int) -> bool:
         """Walk records from L{position} on, resting now and then so that others get the

@@ -55,7 +55,7 @@ class Content:
     @ivar unreadable: Why what is in it is no table, or cannot be told; C{None} if nothing is.
     """
 
-    name: str
+    path: Path
     data: bytes | None = None
     table: Table | None = None
     fault: str = ""
@@ -131,9 +131,9 @@ def _fault(present: Content, known: Known) -> str:
     newest = known.present[0] if known.present else None
     older = present.among(known.before)
     if older is not None:
-        return f"{present.name} is an older generation than the one written last ({newest})"
+        return f"{present.path.name} is an older generation than the one written last ({newest})"
     is_now = Fingerprint.of(present.data or b"", present.table)
-    return f"{present.name} does not match its checksum: {is_now}, written were {newest}"
+    return f"{present.path.name} does not match its checksum: {is_now}, written were {newest}"
 
 
 @frozen(kw_only=True)
@@ -165,7 +165,6 @@ class TableFiles:
     @ivar backup: Reads the generation before, once, when that is wanted.
     """
 
-    path: Path
     known: Known | None
     present: Content
     backup: Callable[[], Content]
@@ -197,7 +196,7 @@ class TableFiles:
             cause := self.present.unreadable or self.backup().unreadable
         ):
             faults = f"{self.present.fault}; {self.backup().fault}"
-            raise TableUnreadable(str(self.path), faults) from cause
+            raise TableUnreadable(str(self.present.path), faults) from cause
         journal = None if generation is None else generation.journal
         if self.known is None or source is Source.NOTHING:
             # All of it: there may be a journal before its table is written for the first time.
@@ -227,16 +226,16 @@ def content_of(path: Path) -> Content:
     try:
         data = json_table.read_file(path)
     except FileUnreadable as error:
-        return Content(name=path.name, fault=str(error), unreadable=error)
+        return Content(path=path, fault=str(error), unreadable=error)
     if data is None:
-        return Content(name=path.name, fault=f"{path.name} is missing")
+        return Content(path=path, fault=f"{path.name} is missing")
     try:
         table = json_table.parse(data)
     except ValueError as error:
-        return Content(name=path.name, data=data, fault=f"{path.name}: {error}", unreadable=error)
+        return Content(path=path, data=data, fault=f"{path.name}: {error}", unreadable=error)
     # Whoever writes a table writes its name, also where nothing is in it.
     fault = "" if table else f"{path.name} is empty"
-    return Content(name=path.name, data=data, table=table or None, fault=fault)
+    return Content(path=path, data=data, table=table or None, fault=fault)
 
 
 def _of(content: Content) -> tuple[Fingerprint, ...]:
@@ -248,4 +247,4 @@ def look_at(path: Path, known: Known | None) -> TableFiles:
     backup = cache(partial(content_of, path.with_name(path.name + BACKUP_SUFFIX)))
     present = content_of(path)
     verdict = judge(present, backup, known)
-    return TableFiles(path=path, known=known, present=present, backup=backup, verdict=verdict)
+    return TableFiles(known=known, present=present, backup=backup, verdict=verdict)

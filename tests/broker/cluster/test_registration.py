@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -17,7 +18,7 @@ from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.values import NamedAddress
 from rmqha.errors import RemotingTimeout, RemotingUnreachable, RequestRefused
-from rmqha.net.remoting.server_names import PERIOD
+from rmqha.net.remoting.server_names import PERIOD, ServerNames
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -75,7 +76,7 @@ class RegistrationTests(BrokerTestCase):
             broker,
             self.servers,  # type: ignore[arg-type]
             self.heard.append,
-            lambda name: succeed(self.addresses[name]),
+            partial(ServerNames, lambda name: succeed(self.addresses[name]), self.clock),
         )
         self.registration.start()
         self.clock.advance(0)

@@ -20,6 +20,7 @@ from rmqha.controller.etcd.client import (
     EtcdUnanswered,
     EtcdWatch,
     NoEtcd,
+    below,
     encoded,
 )
 from tests.controller.etcd.fake_etcd import FakeEtcd
@@ -158,7 +159,7 @@ class WatchTests(EtcdCase):
         def told() -> None:
             self.told += 1
 
-        watch = EtcdWatch(client=client, prefix="/s/", told=told)
+        watch = EtcdWatch(client=client, keys=below("/s/"), told=told)
         watch.start()
         self.addCleanup(watch.stop)
         return watch

@@ -168,7 +168,7 @@ class LookupTests(SynchronousTestCase):
         queues.load()
         queues.inspect(log.min_offset)
         index.load()
-        return Lookup(log, queues, index, DelayLevels.parse(given.delay_levels))
+        return Lookup(RecordReader(log, DelayLevels.parse(given.delay_levels)), queues, index)
 
     def test_by_queue_offset(self) -> None:
         """Every unit of every queue leads to its own record, and nothing else does."""
@@ -281,4 +281,4 @@ class LookupTests(SynchronousTestCase):
         assert found is not None
         self.assertEqual(found.properties["TAGS"], "标签")
         self.assertIsNone(look.record(209))
-        self.assertIsNone(look.record(look.log.end))
+        self.assertIsNone(look.record(look.records.log.end))

@@ -16,6 +16,7 @@ from rmqha.store.derived.outcomes import (
     next_pop_offsets,
     open_halves,
 )
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.pop_record import CheckPoint
@@ -46,7 +47,7 @@ def opened_lookup(store: Store) -> Lookup:
     """What finds the records of a store."""
     store.dispatcher.run(10.0)
     levels = DelayLevels.parse(store.settings.delay_levels)
-    return Lookup(store.log, store.queues, None, levels)
+    return Lookup(RecordReader(store.log, levels), store.queues, None)
 
 
 class OutcomesTestCase(LogTestCase):

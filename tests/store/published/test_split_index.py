@@ -18,6 +18,7 @@ from rmqha.store.published import split_index
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar import kernels
 from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.log.split_spans import SpanMaker
 from rmqha.wire.store_layout import OWN_FOLDER
 from tests.wire.columnar.test_record_blocks import BASE, RECORDS, log
 
@@ -48,7 +49,7 @@ class LoopsTests(SynchronousTestCase):
         root = Path(mkdtemp())
         try:
             (root / OWN_FOLDER).mkdir()
-            made = SplitIndex(root, BASE, len(data))
+            made = SplitIndex(root, SpanMaker(BASE), len(data))
             with (
                 patch.object(kernels, "_chosen", loops),
                 patch.object(split_index, "STEP", step),
