@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 62539
+CODE = 62530
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 20
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 160
+RELAYED = 153
 """Fields that a class takes only to hand them on."""
 
 

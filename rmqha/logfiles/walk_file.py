@@ -8,6 +8,7 @@ body will lie and can put there what looks like one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from attrs import frozen
 
@@ -50,7 +51,7 @@ def walk_file(
     @return: Runs that follow each other; only the last one may have a fault.
     """
     with opened_log(file) as opened:
-        blocks = Blocks(opened, file.start, start, min(stop, file.end), read=read)
+        blocks = Blocks(partial(read, opened), file.start, start, min(stop, file.end))
         used = 0
         while blocks.more(used) or used:
             view, base = blocks.view, blocks.base

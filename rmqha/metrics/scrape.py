@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from attrs import define, field
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.metrics.family import Buckets, Family, Sample
 from rmqha.periodic import in_slices
@@ -95,7 +94,12 @@ def number(value: float) -> str:
 
 
 class Node(Protocol):
-    """A node as what it has to tell monitors."""
+    """A node as what it has to tell monitors.
+
+    @ivar reactor: Gives turns.
+    """
+
+    reactor: Any
 
     def looked(self) -> Deferred[None]:
         """Look at what may take a moment; never fails."""
@@ -115,7 +119,6 @@ class Scrape:
     """
 
     node: Node
-    clock: IReactorTime
     in_thread: Any
     _waiting: list[Deferred[bytes]] = field(factory=list, init=False)
 
@@ -133,7 +136,7 @@ class Scrape:
     async def _made(self) -> bytes:
         await self.node.looked()
         rows: list[Sample] = []
-        await in_slices(self.clock, self._gathered(rows))
+        await in_slices(self.node.reactor, self._gathered(rows))
         text: bytes = await self.in_thread(text_of, rows, self.node.metric_labels())
         return text
 

@@ -39,14 +39,6 @@ class KnownBroker:
     cluster: str
     address: str
 
-    @property
-    def admin(self) -> str:
-        """Where its admin port is by default.
-
-        @raise ValueError: If its address is none.
-        """
-        return admin_of(self.address)
-
 
 def brokers_in(info: ClusterInfo) -> list[KnownBroker]:
     """All brokers, masters before their slaves."""

@@ -10,7 +10,6 @@ Source: docs/guide/page.rst.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
@@ -58,7 +57,7 @@ ALONE = "no name server is configured here, so this is one node"
 class ClusterPages:
     """Asks all nodes, once for all who look.
 
-    @ivar http: C{treq}, or what looks like it.
+    @ivar ask: Makes a client for an admin port.
     @ivar connect: Makes a client for name servers and client ports.
     @ivar servers: The name servers that are known.
     @ivar table: What this node knows if it is a name server itself; else C{None}.
@@ -66,7 +65,7 @@ class ClusterPages:
 
     own: OwnPage
     clock: IReactorTime
-    http: Any
+    ask: Callable[[str], NodeClient]
     connect: Callable[[], RemotingClient]
     servers: Callable[[], Sequence[str]]
     table: Callable[[], ClusterInfo | None]
@@ -159,7 +158,7 @@ class ClusterPages:
     async def _told_by(self, client: RemotingClient, broker: KnownBroker) -> NodePage:
         name, address = _name(broker), broker.address
         try:
-            address = broker.admin
+            address = admin_of(broker.address)
             page = await self._page(address)
             if page.name == name:
                 return page
@@ -192,7 +191,7 @@ class ClusterPages:
         @param address: Of its admin port.
         @raise ValueError: If what answers there has neither.
         """
-        look = NodeClient(self.http, address, self.clock, MOST_BYTES)
+        look = self.ask(address)
         code, content = await look.get("page/node")
         if code == 200:
             try:

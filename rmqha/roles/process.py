@@ -45,7 +45,8 @@ from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.node_tls import NodeTls
-from rmqha.page.cluster import ClusterPages
+from rmqha.nodes.poll import NodeClient
+from rmqha.page.cluster import MOST_BYTES, ClusterPages
 from rmqha.page.history import History
 from rmqha.page.own import OwnPage
 from rmqha.page.site import PageSite
@@ -214,7 +215,7 @@ class Process(Service):
         self.reactor_delay = ReactorDelay(reactor)
         self.events = Events(self.facts, reactor, self._in_thread)
         self.history = History(self.status, reactor)
-        self._scrape = Scrape(self, reactor, self._in_thread)
+        self._scrape = Scrape(self, self._in_thread)
         self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
         self.tls = NodeTls(
@@ -448,10 +449,11 @@ class Process(Service):
 
     def _page_site(self) -> PageSite:
         own = OwnPage(self, self.history, self.reactor)
+        http = HTTPClient(Agent(self.reactor))
         cluster = ClusterPages(
             own=own,
             clock=self.reactor,
-            http=HTTPClient(Agent(self.reactor)),
+            ask=lambda address: NodeClient(http, address, self.reactor, MOST_BYTES),
             connect=self.connect,
             servers=self.name_servers,
             table=self.known_brokers,

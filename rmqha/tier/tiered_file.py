@@ -80,7 +80,7 @@ class TieredFile(FoundFile):
         if size != manifest.size:
             file.close()
             raise TierObjectSize(folder.shown(name), size, manifest.size)
-        return OpenTieredFile(folder, name, manifest, file)
+        return OpenTieredFile(folder, manifest, file)
 
 
 @lru_cache(maxsize=4096)
@@ -138,7 +138,6 @@ class OpenTieredFile:
     """One that is open."""
 
     _folder: ObjectFolder
-    _name: str
     _manifest: FileManifest
     _file: Any
     _start: int = field(default=0, init=False)
@@ -168,12 +167,11 @@ class OpenTieredFile:
         block = self._manifest.block
         start = place - place % block
         end = min(self.size, -(-stop // block) * block)
-        data = self._folder.read_at(self._name, self._file, start, end - start)
+        name = object_name(self._manifest.start)
+        data = self._folder.read_at(name, self._file, start, end - start)
         if len(data) < end - start:
-            raise TierObjectSize(
-                self._folder.shown(self._name), start + len(data), self._manifest.size
-            )
-        check(self._manifest, start, data, self._folder.shown(self._name))
+            raise TierObjectSize(self._folder.shown(name), start + len(data), self._manifest.size)
+        check(self._manifest, start, data, self._folder.shown(name))
         self._start, self._held = start, data
 
     def extents(self, start: int, end: int) -> list[tuple[int, int]]:

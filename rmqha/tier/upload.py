@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from rmqha.errors import Refused
 from rmqha.logfiles.blocks.open_file import read_at
@@ -133,19 +133,15 @@ class Uploader:
     """Puts the files of one store into one tier.
 
     @ivar root: The store's root.
-    @ivar url: The tier's URL.
+    @ivar folder: The tier.
     @ivar rate: Most bytes a second, 0 for no limit.
     """
 
     root: Path
-    url: str
+    folder: ObjectFolder
     rate: int = 0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _folder: ObjectFolder = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_folder", ObjectFolder.at(self.url))
 
     def run(self, progress: Progress | None = None) -> TierUpload:
         """Upload what is full and not there yet.  Blocking.
@@ -155,21 +151,21 @@ class Uploader:
         @raise TierError: If a file cannot be uploaded, or the tier has another log's.
         """
         full = full_files(self.root)
-        tiered = list_tier(self.url)
+        tiered = list_tier(self.folder.url)
         here = LogFiles.find(self.root)
         log = identity_of(here, read_point(self.root))
-        said = identities(self._folder)
+        said = identities(self.folder)
         require_all(said, log, here, str(self.root))
         require_same_log(log, LogFiles(self.root, tuple(full)), tiered)
         if not said:
-            said = claim(self._folder, log, tiered[0].start if tiered else here.first)
+            said = claim(self.folder, log, tiered[0].start if tiered else here.first)
             require_all(said, log, here, str(self.root))
         there = {(file.start, file.end) for file in tiered}
         wanted = [file for file in full if (file.start, file.end) not in there]
         total, done, sent = sum(file.end - file.start for file in wanted), 0, 0
         for file in wanted:
             # Another replica may upload the same.
-            tiered = list_tier(self.url)
+            tiered = list_tier(self.folder.url)
             if is_in(tiered, file):
                 total -= file.end - file.start
                 continue
@@ -183,7 +179,7 @@ class Uploader:
         return self._result(sent, done, len(full) - sent)
 
     def _result(self, files: int, size: int, held: int) -> TierUpload:
-        tiered = LogFiles(self.root, list_tier(self.url))
+        tiered = LogFiles(self.root, list_tier(self.folder.url))
         here = LogFiles.find(self.root)
         end = max(tiered.limit, here.first)
         return TierUpload(
@@ -204,7 +200,7 @@ class Uploader:
         """
         name, size = object_name(file.start), file.end - file.start
         sums: list[int] = []
-        if self._folder.size(name) == size:
+        if self.folder.size(name) == size:
             # A run before may have ended between the object and its manifest.
             for data in self._pieces(file, told):
                 sums += sums_of(data, BLOCK)
@@ -214,11 +210,11 @@ class Uploader:
             except TierBytesChanged:
                 sums = []
         if not sums:
-            self._folder.write(name, self._summed(file, sums, told))
+            self.folder.write(name, self._summed(file, sums, told))
             manifest = self._manifest(file, sums, tiered)
             self._read_back(manifest)
         self._require_uncut(file, manifest)
-        self._folder.write(manifest_name(file.start, file.end), [manifest.render()])
+        self.folder.write(manifest_name(file.start, file.end), [manifest.render()])
 
     def _summed(
         self, file: LogFile, sums: list[int], told: Callable[[int], None]
@@ -271,13 +267,13 @@ class Uploader:
         @raise TierBytesChanged: If it has other bytes.
         """
         name = object_name(manifest.start)
-        shown = self._folder.shown(name)
+        shown = self.folder.shown(name)
         files: SimpleQueue[Any] = SimpleQueue()
 
         def same(place: int) -> None:
             size, file = min(STEP, manifest.size - place), files.get()
             try:
-                data = self._folder.read_at(name, file, place, size)
+                data = self.folder.read_at(name, file, place, size)
             finally:
                 files.put(file)
             if len(data) < size:
@@ -286,7 +282,7 @@ class Uploader:
 
         with ExitStack() as opened, ThreadPoolExecutor(READERS) as readers:
             for _ in range(READERS):  # one of HDFS may be read by one thread at a time
-                file = opened.enter_context(self._folder.open(name))
+                file = opened.enter_context(self.folder.open(name))
                 if file.size() != manifest.size:
                     raise TierObjectSize(shown, file.size(), manifest.size)
                 files.put(file)
@@ -300,4 +296,4 @@ class Uploader:
         final = final_end(LogFiles.find(self.root))
         if final < file.end:
             raise LogCutMeanwhile(str(file.path), file.end, final)
-        require_same_file(manifest, file, self._folder.shown(object_name(file.start)))
+        require_same_file(manifest, file, self.folder.shown(object_name(file.start)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from rmqha.logfiles.blocks import blocks as blocks_of
 from rmqha.logfiles.blocks.blocks import PIECE, Blocks, KindReads
 from rmqha.logfiles.blocks.open_file import OpenLocalFile
 
@@ -27,8 +29,9 @@ class KindReadsTests(SynchronousTestCase):
 
     def read(self, reads: KindReads, start: int = 0, stop: int = SIZE) -> bytes:
         """A part of the file, block by block."""
+        self.patch(blocks_of, "BLOCK", 3 * PIECE)
         blocks, found, used = (
-            Blocks(OpenLocalFile(self.fd), 0, start, stop, read=reads, size=3 * PIECE),
+            Blocks(partial(reads, OpenLocalFile(self.fd)), 0, start, stop),
             b"",
             0,
         )

@@ -105,7 +105,7 @@ NUMBER = Family("a_number", MetricType.GAUGE, "1", "A number.", ("n",))
 class Node:
     """A node with ten samples, each of which takes as long as the test says."""
 
-    clock: Clock
+    reactor: Clock
     takes: float = 0.0
     error: Exception | None = None
     looking: Deferred[None] = field(factory=lambda: succeed(None))
@@ -121,7 +121,7 @@ class Node:
     def samples(self) -> Iterator[Sample | None]:
         self.asked += 1
         for n in range(10):
-            self.clock.rightNow += self.takes
+            self.reactor.rightNow += self.takes
             yield None
             if self.error is not None:
                 raise self.error
@@ -142,7 +142,7 @@ class ScrapeTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = CountingClock()
         self.node = Node(self.clock)
-        self.scrape = Scrape(self.node, self.clock, maybeDeferred)
+        self.scrape = Scrape(self.node, maybeDeferred)
 
     def told(self, text: Any) -> list[str]:
         lines = self.successResultOf(text).decode().splitlines()

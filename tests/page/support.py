@@ -12,7 +12,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.page.cluster import ClusterPages
+from rmqha.nodes.poll import NodeClient
+from rmqha.page.cluster import MOST_BYTES, ClusterPages
 from rmqha.page.history import History
 from rmqha.page.own import OwnPage
 from rmqha.page.site import PageSite
@@ -84,7 +85,7 @@ def page_site(
     cluster = ClusterPages(
         own=own,
         clock=clock,
-        http=http,
+        ask=lambda address: NodeClient(http, address, clock, MOST_BYTES),
         connect=connect or (lambda: RemotingClient(clock)),
         servers=lambda: servers,
         table=lambda: table,

@@ -9,6 +9,7 @@ from unittest import SkipTest
 from lab.harness import golden
 from rmqha.logfiles.listing import file_name
 from rmqha.tier import joined_log, manifest, tiered_file, upload
+from rmqha.tier.objects import ObjectFolder
 from rmqha.tier.upload import TierUpload, Uploader
 from tests.support.logs import LogTestCase
 from tests.support.rows import publish
@@ -44,7 +45,7 @@ class TierCase(LogTestCase):
         tiered_file.forget_manifests()
 
     def upload(self) -> TierUpload:
-        return Uploader(root=self.store, url=self.url).run()
+        return Uploader(root=self.store, folder=ObjectFolder.at(self.url)).run()
 
     def file(self, number: int) -> Path:
         return self.store / "commitlog" / file_name(number * SIZE)

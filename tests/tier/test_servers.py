@@ -15,6 +15,7 @@ from typing import Any
 
 from lab.harness import golden
 from rmqha.tier.errors import TierBytesChanged, TierObjectSize, TierUnreachable
+from rmqha.tier.objects import ObjectFolder
 from rmqha.tier.upload import Uploader
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow, tries
@@ -128,7 +129,8 @@ class Ways:
 
     def test_server_away(self) -> None:
         """A server that does not answer is told too."""
-        error = self.assertRaises(TierUnreachable, Uploader(root=self.store, url=self.away).run)
+        uploader = Uploader(root=self.store, folder=ObjectFolder.at(self.away))
+        error = self.assertRaises(TierUnreachable, uploader.run)
         self.assertTrue(str(error).isprintable(), str(error))
 
     def command(self, *args: str | Path) -> subprocess.Popen[bytes]:

@@ -148,7 +148,7 @@ class UploadTests(TierCase):
     def test_no_place(self) -> None:
         """What is no URL of a folder is refused, and a password in it is not shown."""
         for url in ("/tmp/tier", "nothing://x/y", "s3://", "s3://x/y#z", "file:///x/y#"):
-            self.assertRaises(TierPlaceInvalid, Uploader, root=self.store, url=url)
+            self.assertRaises(TierPlaceInvalid, ObjectFolder.at, url)
         error = self.assertRaises(
             TierPlaceInvalid, ObjectFolder.at, "s3://key:hidden@bucket/tier?nonsense=1"
         )
@@ -159,7 +159,11 @@ class UploadTests(TierCase):
         waits: list[float] = []
         publish(self.store, SIZE)
         Uploader(
-            root=self.store, url=self.url, rate=1000, clock=lambda: 0.0, sleep=waits.append
+            root=self.store,
+            folder=ObjectFolder.at(self.url),
+            rate=1000,
+            clock=lambda: 0.0,
+            sleep=waits.append,
         ).run()
         self.assertAlmostEqual(SIZE / 1000, waits[-1])
 
@@ -288,7 +292,7 @@ class OtherLogTests(TierCase):
 
             def run(root: Path, refused: list[TierOfAnotherLog] = refused) -> None:
                 try:
-                    Uploader(root=root, url=self.url).run()
+                    Uploader(root=root, folder=ObjectFolder.at(self.url)).run()
                 except TierOfAnotherLog as error:
                     refused.append(error)
 

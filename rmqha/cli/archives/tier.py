@@ -16,7 +16,7 @@ from rmqha.cli.common import JSON, MAX_RATE, PRIORITY, STORE, bar, flag, note, s
 from rmqha.logfiles.listing import root_of
 from rmqha.priority import Priority, step_back
 from rmqha.tier.errors import LogCutMeanwhile, TierRefused, TierUnreachable
-from rmqha.tier.objects import shown_url
+from rmqha.tier.objects import ObjectFolder, shown_url
 from rmqha.tier.upload import TierUpload, Uploader
 
 INTERVAL = 10.0
@@ -62,11 +62,12 @@ def tier(
 
 
 def _uploader(store: Path, url: str, max_rate: int) -> Uploader:
-    return Uploader(root=root_of(store).absolute(), url=url, rate=max_rate)
+    return Uploader(root=root_of(store).absolute(), folder=ObjectFolder.at(url), rate=max_rate)
 
 
 def _follow(uploader: Uploader, interval: float, as_json: bool) -> NoReturn:
     before: TierUpload | None = None
+    url = uploader.folder.url
     while True:
         try:
             done = _upload(uploader)
@@ -77,10 +78,10 @@ def _follow(uploader: Uploader, interval: float, as_json: bool) -> NoReturn:
             note(f"{told(error)}; trying again in {interval:g} s")
         else:
             if done.files:
-                _tell(done, uploader.url, as_json)
+                _tell(done, url, as_json)
             if before is not None and (done.start > before.start or done.end < before.end):
                 note(
-                    f"{shown_url(uploader.url)} had bytes {before.start} to {before.end}, and has "
+                    f"{shown_url(url)} had bytes {before.start} to {before.end}, and has "
                     f"{done.start} to {done.end} now: files were removed from it, and what the "
                     "store has no more is not there again"
                 )

@@ -81,33 +81,30 @@ def _sparing(file: OpenLocalFile, view: memoryview, place: int) -> int:
 
 
 BLOCK = 8 << 20
-"""Bytes read at once: few enough to stay in the cache, many enough for numpy."""
+"""Bytes read at once: few enough to stay in the cache, many enough for numpy; more for a longer
+record."""
 
 
 @define(eq=False)
 class Blocks:
     """Read one file front to back into one buffer, keeping what was not used yet.
 
-    @ivar file: The open file.
-    @ivar file_start: Physical offset of its first byte.
+    @ivar read: Reads the file into a buffer from a place in it, as a L{Read} does.
+    @ivar file_start: Physical offset of the file's first byte.
     @ivar base: Physical offset of the first byte of L{view}: at first where to read from.
     @ivar stop: Where to stop.
-    @ivar read: How to read.
-    @ivar size: Bytes of the buffer; it grows for a longer record.
     @ivar view: The bytes at hand; the next L{more} makes it invalid.
     """
 
-    _file: OpenLogFile
+    _read: Callable[[memoryview, int], int]
     _file_start: int
     base: int
     _stop: int
-    _read: Read = field(default=plain, kw_only=True)
-    _size: int = field(default=BLOCK, kw_only=True)
     _held: int = field(default=0, init=False)
     _buffer: memoryview = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._buffer = memoryview(bytearray(min(self._size, self._stop - self.base)))
+        self._buffer = memoryview(bytearray(min(BLOCK, self._stop - self.base)))
 
     @property
     def view(self) -> memoryview:
@@ -136,7 +133,7 @@ class Blocks:
         end = min(len(self._buffer), self._stop - self.base)
         while self._held < end:
             place = self.base + self._held - self._file_start
-            count = self._read(self._file, self._buffer[self._held : end], place)
+            count = self._read(self._buffer[self._held : end], place)
             if not count:
                 break
             self._held += count

@@ -175,7 +175,7 @@ class Replayed:
     """
 
     outcomes: tuple[Outcome, ...]
-    queues: Mapping[str, int]
+    queues: dict[str, int]
     seconds: float | None = None
 
     def count(self, *, sent: bool) -> tuple[int, int]:
@@ -190,7 +190,7 @@ class Replayed:
             "sent": {"messages": sent[0], "bytes": sent[1]},
             "skipped": {"messages": skipped[0], "bytes": skipped[1]},
             "outcomes": [asdict(each) for each in self.outcomes],
-            "queues": dict(self.queues),
+            "queues": self.queues,
             "seconds": self.seconds,
         }
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,7 +251,7 @@ class MessageReader:
         schema = with_corrupt(decoder.schema, self.columns)
         start, reads = wanted.start, reads_of(self.options)
         while start < wanted.end:
-            blocks = Blocks(file, wanted.file_start, start, wanted.end, read=reads)
+            blocks = Blocks(partial(reads, file), wanted.file_start, start, wanted.end)
             try:
                 for batch in self._sound(wanted, decoder, blocks):
                     passed.last = max(passed.last, decoder.last)

@@ -23,13 +23,14 @@ STORE = "store"
 class TableColumns:
     """The columns of a table by their names in its style.
 
+    @ivar reader: Makes rows of what is needed for one, and of what folders are made by.
     @ivar kept: Those that rows of the table have, without L{STORE}.
     @ivar time: That of the store time.
     @ivar size: That of the record's size.
     @ivar place: That of the physical offset.
     """
 
-    options: ReadOptions
+    reader: MessageReader
     kept: tuple[str, ...]
     topic: str
     time: str
@@ -50,25 +51,23 @@ class TableColumns:
         chosen = chosen_columns(options)
         place = names["physical_offset"]
         kept = chosen if place in chosen else (*chosen, place)
+        topic, time, size = names["topic"], names["store_timestamp"], names["store_size"]
+        read = tuple(dict.fromkeys((*kept, topic, time, size)))
         return cls(
-            options=options,
+            reader=MessageReader(options, read),
             kept=kept,
-            topic=names["topic"],
-            time=names["store_timestamp"],
-            size=names["store_size"],
+            topic=topic,
+            time=time,
+            size=size,
             place=place,
         )
-
-    @property
-    def read(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.kept, self.topic, self.time, self.size)))
 
     def schema(self, by: By, whole: bool) -> pa.Schema:
         """The schema of a file.
 
         @param whole: Whether it has the columns too that folders stand for.
         """
-        read = MessageReader(self.options, self.read).schema
+        read = self.reader.schema
         folders = {DATE, "topic"} if by is By.TOPIC else {DATE}
         names = [name for name in self.kept if whole or name not in folders]
         fields = [read.field(name).with_nullable(True) for name in names]

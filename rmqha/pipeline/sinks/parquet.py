@@ -26,7 +26,7 @@ from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.ranges import Range
-from rmqha.pipeline.log.reading import MessageReader, Passed
+from rmqha.pipeline.log.reading import Passed
 from rmqha.pipeline.sinks.columns import STORE, TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
 from rmqha.pipeline.sinks.position import digest_of, selection_of
@@ -122,7 +122,7 @@ class WriteRanges:
             return
         columns = TableColumns.of(self.options)
         passed = Passed()
-        batches = MessageReader(self.options, columns.read).read(trimmed, passed)
+        batches = columns.reader.read(trimmed, passed)
         rows = (chunk.combine_chunks() for chunk in chunks(batches, _CHUNK))
         aside, done = "", list[WrittenFile]()
         if self.shape.by is By.DATE:

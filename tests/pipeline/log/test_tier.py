@@ -289,7 +289,7 @@ class DamagedTests(TierReadCase):
         other = golden.store(golden.VERSIONS[1], into=self.folder())
         publish(other, END, broker_name="other")
         place = self.folder() / "tier"
-        Uploader(root=other, url=f"file://{place}").run()
+        Uploader(root=other, folder=ObjectFolder.at(f"file://{place}")).run()
         shutil.copytree(place / "logs", self.place / "logs", dirs_exist_ok=True)
         self.forget()
         self.assertIn("other", str(self.assertRaises(TierOfAnotherLog, self.offsets)))
