@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 62530
+CODE = 62534
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 20
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 153
+RELAYED = 150
 """Fields that a class takes only to hand them on."""
 
 
@@ -88,6 +88,8 @@ def relayed(node: ast.ClassDef) -> Iterator[str]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             name = statement.target.id
+            if "ClassVar" in ast.unparse(statement.annotation):
+                continue  # it is the class's
             if isinstance(statement.value, ast.Call) and any(
                 each.arg == "init" for each in statement.value.keywords
             ):

@@ -43,9 +43,6 @@ SPELL = 30.0
 """Seconds between two lines of how far it is, where there is no terminal; and that a table may be
 refused."""
 
-PAUSE = 0.25
-"""Seconds between two looks at the copy."""
-
 
 _CONF = click.option(
     "--conf",
@@ -112,7 +109,7 @@ def _clone(
         if anew:
             _aside(root, file)
         _write(file, keys)
-        begun.append(LocalNodes(reactor, file.parent, inf, PAUSE))
+        begun.append(LocalNodes(reactor, file.parent, inf))
         await _copy(begun[0], file, broker, shown)
 
     try:

@@ -127,12 +127,15 @@ class LocalNode:
         self.process.wait()
 
 
+PAUSE = 0.1
+"""Seconds between two looks at a node."""
+
+
 @define(eq=False)
 class LocalNodes:
     """All nodes of one command, with their logs in one folder.
 
     @ivar limit: Seconds that all of it may take.
-    @ivar pause: Seconds between two looks at a node.
     @ivar started: Those that were started, ended or not.
     @ivar ports: Client ports for nodes.
     """
@@ -140,7 +143,6 @@ class LocalNodes:
     reactor: Any
     folder: Path
     limit: float
-    pause: float = 0.02
     started: list[LocalNode] = field(factory=list, init=False)
     ports: Iterator[int] = field(factory=free_ports, init=False)
     _begun: float = field(init=False)
@@ -205,7 +207,7 @@ class LocalNodes:
                     )
             if self.seconds > self.limit:
                 raise LocalNodeFailed(f"{failure} within {self.limit:g} s")
-            await deferLater(self.reactor, self.pause)
+            await deferLater(self.reactor, PAUSE)
         return found
 
     def end_all(self) -> None:

@@ -12,6 +12,8 @@ Source: docs/protocol/ha.rst, Observers; docs/operations.rst, Repair from a repl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from attrs import define, field
@@ -63,7 +65,12 @@ class MasterReplica:
             said = f"it says it holds [{bounds.min_offset}, {bounds.max_offset})"
             raise ReplicaLacks(self.port.peer, start, said)
         protocol = RangeProtocol(
-            start=start, stop=stop, port=self.port, out=out, came=came, file_size=self.file_size
+            start=start,
+            stop=stop,
+            port=self.port,
+            out=out,
+            came=came,
+            first_byte=partial(missing_first_byte, file_size=self.file_size),
         )
         await self._wait(ours_alone(self.port).connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):
@@ -87,7 +94,10 @@ class MasterReplica:
 
 @define(eq=False, kw_only=True)
 class RangeProtocol(Observer):
-    """One connection that copies C{[start, stop)} of a master's log, or what there is of it."""
+    """One connection that copies C{[start, stop)} of a master's log, or what there is of it.
+
+    @ivar first_byte: Tells byte 0 by those behind it; C{None} if they are not enough.
+    """
 
     greeting = encode_report(OBSERVER)
     ends_on = (ProtocolViolation, OSError)
@@ -96,7 +106,7 @@ class RangeProtocol(Observer):
     stop: int
     out: BinaryIO
     came: Fetching
-    file_size: int
+    first_byte: Callable[[bytearray], int | None]
     report: int = field(init=False)
     # The log's first bytes, while byte 0, for which nobody can ask, is not known.
     _head: bytearray | None = field(default=None, init=False)
@@ -128,7 +138,7 @@ class RangeProtocol(Observer):
         """Collect the head of the log until byte 0 is known."""
         assert self._head is not None, "only called then"
         self._head += data
-        first = missing_first_byte(self._head, self.file_size)
+        first = self.first_byte(self._head)
         if first is not None or self.cursor >= self.stop:
             self.out.write(bytes([first or 0]) + self._head)
             self._head = None
