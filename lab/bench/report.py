@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from attrs import frozen
@@ -87,8 +88,9 @@ def page(command: str, facts: Sequence[str], lines: Sequence[Line], old: str, co
     return with_run("\n".join(text) + RUNS + runs, commit, lines)
 
 
+@cache
 def commit() -> str:
-    """What is measured: the commit that is checked out."""
+    """What is measured: the commit that was checked out, before its page was written."""
     command = ["git", "describe", "--always", "--dirty"]
     said = subprocess.run(command, cwd=RESULTS, capture_output=True, text=True, check=False)
     return said.stdout.strip() or "no commit"

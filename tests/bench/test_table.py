@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import signal
 from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lab.bench import table
+from lab.bench import report, table
 from lab.bench.__main__ import BENCH
 from lab.bench.clients import BENCH as CLIENTS
 from lab.bench.java import BENCH as JAVA
@@ -83,6 +84,15 @@ class PageTests(SynchronousTestCase):
         short = with_run(text, "ccc, short", self.LINES)
         self.assertEqual(short, text + "- ccc, short: writes 0.50\n")
         self.assertEqual(with_run(short, "ccc, short", self.LINES), short)
+
+    def test_commit(self) -> None:
+        """A page that is written after each row says one commit, though it makes the tree dirty."""
+        said = iter(("aaa\n", "aaa-dirty\n"))
+        report.commit.cache_clear()
+        self.addCleanup(report.commit.cache_clear)
+        git = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=next(said)))
+        self.patch(report, "subprocess", git)
+        self.assertEqual([report.commit(), report.commit()], ["aaa", "aaa"])
 
     def test_new(self) -> None:
         """A page that was not there begins with its first run."""
