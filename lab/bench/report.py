@@ -36,10 +36,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 def spread(values: Sequence[float], unit: str) -> str:
     """Median and range of several rounds."""
     form = ".0f" if max(values) >= 100 else ".2f" if max(values) < 10 else ".1f"
-    middle, low, high = statistics.median(values), min(values), max(values)
-    if len(values) == 1:
-        return f"{middle:{form}} {unit}"
-    return f"{middle:{form}} {unit} [{low:{form}}..{high:{form}}]"
+    shown = [f"{each:{form}}" for each in (statistics.median(values), min(values), max(values))]
+    return f"{shown[0]} {unit}" + (f" [{shown[1]}..{shown[2]}]" if len(values) > 1 else "")
 
 
 def table(lines: Sequence[Line]) -> list[str]:
